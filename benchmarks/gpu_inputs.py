@@ -99,3 +99,14 @@ def recipes(kernel: str, sizes: Mapping[str, Any]) -> dict[str, Recipe]:
     if kernel == "samples/elementwise/embedding.tl":
         found["ids"] = integers(0, sizes["vocabulary"])
     return {**found, **BY_KERNEL.get(kernel, {})}
+
+
+def known_contents(kernel: str, sizes: Mapping[str, Any]) -> dict[str, int | tuple[int, ...]]:
+    """Return the contents of tensors that are the same in every run: those that decide how long a kernel takes."""
+    found: dict[str, int | tuple[int, ...]] = {}
+    for name, recipe in recipes(kernel, sizes).items():
+        if recipe["make"] == "full":
+            found[name] = recipe["value"]
+        elif recipe["make"] == "values":
+            found[name] = tuple(recipe["values"])
+    return found

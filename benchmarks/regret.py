@@ -5,7 +5,8 @@
 FILE holds measured workloads (the newest `workloads.json` of benchmarks/results): times of each kernel as the compiler
 decided and with other decisions. No GPU is needed. Every variant is compiled again. The measured time of today's
 decisions is that of the variant with the same decisions, and its regret is what it takes longer than the fastest one.
-Variants that change the author's constants (`num_stages=3`) are no decisions: they count for the model only.
+Variants that change the author's constants (`num_stages=3`) are no decisions: they count for the model only, which is
+asked about a variant where its options still lead to the decisions that were measured.
 
 Of two variants that differ by more than 5 % in measured time, the model has the sign right if it predicts the same one
 to be faster. A third of the workloads is held out: no constant of the compiler may be fitted to these.
@@ -44,7 +45,7 @@ HELD_OUT_ONE_IN = 3
 @dataclass(frozen=True)
 class Variant:
     """A workload compiled with the options in `label`: its decisions, its measured time, and the one that the model
-    predicts today (None where it does not compile any more), both in microseconds."""
+    predicts today (None where these options do not lead to these decisions any more), both in microseconds."""
 
     label: str
     decisions: Mapping[str, str]
@@ -99,7 +100,7 @@ def compile_variant(case: Mapping[str, Any], label: str, gpu: str | None) -> tup
     try:
         options = replace(gpu_cases.options_of(words, constants), gpu=gpu)
         built = driver.build_kernel(source, options, driver.Observer())
-        report = driver.build_report(built, sizes)
+        report = driver.build_report(built, sizes, gpu_cases.gpu_inputs.known_contents(kernel, constants))
     except (CompileError, gpu_cases.click.ClickException):
         return None
     return gpu_cases.describe_decisions(built), report.at(report.predicted)
@@ -132,7 +133,8 @@ def read_workload(case: Mapping[str, Any], compiled: Mapping[str, tuple[dict[str
         decisions = recorded_decisions(case, label)
         if decisions is None:
             decisions = {} if now is None else now[0]
-        found.append(Variant(label, decisions, measured, None if now is None else now[1]))
+        predicted = None if now is None or now[0] != decisions else now[1]
+        found.append(Variant(label, decisions, measured, predicted))
     base = compiled[BASE]
     assert base is not None, f"{case['name']} does not compile"
     alike = [one for one in found if one.is_decision and one.decisions == base[0]]
@@ -158,14 +160,15 @@ def list_differences(workload: Workload) -> Iterator[tuple[Variant, Variant]]:
     """Yield today's variant with each other one whose measured time differs from its by more than `DIFFERENT`."""
     if workload.decided is not None:
         for other in workload.variants:
-            if abs(other.measured / workload.decided.measured - 1) > DIFFERENT:
+            if other.predicted is not None and abs(other.measured / workload.decided.measured - 1) > DIFFERENT:
                 yield workload.decided, other
 
 
 def list_pairs(workload: Workload) -> Iterator[tuple[Variant, Variant]]:
     """Yield any two variants whose measured times differ by more than `DIFFERENT`."""
-    for number, one in enumerate(workload.variants):
-        for other in workload.variants[number + 1 :]:
+    known = [variant for variant in workload.variants if variant.predicted is not None]
+    for number, one in enumerate(known):
+        for other in known[number + 1 :]:
             if abs(other.measured / one.measured - 1) > DIFFERENT:
                 yield one, other
 

@@ -14,7 +14,10 @@ __all__ = ["CompileError", "Kernel", "compile", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """What programs use is imported when they use it: everything imports this file."""
+    """Import `compile`, `load`, `Kernel` or `CompileError` at its first use; other names are an AttributeError.
+
+    Everything imports this file, so it must stay cheap.
+    """
     if name not in __all__:
         raise AttributeError(f"module 'tilec' has no attribute {name!r}")
     if name == "CompileError":  # what comes from another process with one needs no more than this

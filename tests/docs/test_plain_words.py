@@ -17,11 +17,11 @@ from tilec.driver.pipeline import PIPELINE
 
 COUNTED = {
     "functions with a name of one word": 45,
-    "docstrings that open with a question word": 3,
-    "files under 60 lines": 52,
+    "docstrings that open with a question word": 0,
+    "files under 60 lines": 51,
     "files in folders of more than 20": 0,
     "functions with seven parameters or more": 46,
-    "boolean parameters": 283,
+    "boolean parameters": 282,
 }
 """At most so many of each. Whoever makes one fewer writes the new number here; nobody writes a larger one."""
 

@@ -25,14 +25,14 @@ WIDE: dict[str, Shape] = {
 
 @pytest.mark.parametrize("name", WIDE)
 def test_a_producer_loads(name: str) -> None:
-    _, made = built(FOLDER / f"{name}.tl", "sm_90a")
+    _, made = built(FOLDER / f"{name}.tl", "sm_90a", "warp-specialize")
     assert [role.name for role in made.program.roles] == ["consumer", "producer"]
     assert [w.code for w in made.warnings if w.code != "assembled-interval"] == []
 
 
 def test_groups_take_turns() -> None:
     """The softmax of one runs under the products of the other."""
-    _, made = built(FOLDER / "backward_dkdv.tl", "sm_90a")
+    _, made = built(FOLDER / "backward_dkdv.tl", "sm_90a", **WIDE["backward_dkdv"])
     assert made.program.roles[0].ping_pong_barrier is not None
 
 

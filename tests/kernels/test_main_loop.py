@@ -59,8 +59,9 @@ def test_threads_that_need_the_result_wait_for_it() -> None:
     assert 0 in pending(main_loop(made.ptx))
 
 
-def test_products_that_are_scaled_one_by_one_take_turns() -> None:
+def test_products_that_are_scaled_one_by_one_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one group adds up under the products of the other waits for no barrier of all."""
+    monkeypatch.setattr("tilec.passes.choices.choose_ping_pong.PING_PONG_CYCLES", 0)
     _, made = built(SAMPLES / "gemm/fp8_block_scaled.tl", "sm_90a")
     assert made.program.roles[0].ping_pong_barrier is not None
     barriers = [i.operands[0] for i in main_loop(made.ptx) if i.opcode == "bar.sync"]

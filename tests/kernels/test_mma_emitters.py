@@ -82,12 +82,12 @@ CASES: dict[str, tuple[Any, ...]] = {
 
 
 def build(text: str, target: str = "sm_80", **constants: Any) -> tilec.Kernel:
-    """Compile a kernel for the emulator."""
+    """Return the kernel of a text, compiled for the emulator of a target."""
     return tilec.compile(text, target=target, device="emulator", **constants)
 
 
 def _lay_out(matrix: NDArray[np.int64], is_turned: bool, dtype: str) -> NDArray[np.generic]:
-    """Return the matrix as the kernel wants it stored; bfloat16 as its bits."""
+    """Return a matrix, or its transpose if turned, as an array of a type; of bfloat16 it has the bits."""
     stored = np.ascontiguousarray(matrix.T if is_turned else matrix)
     return (stored.astype("f4").view("u4") >> 16).astype("u2") if dtype == "bfloat16" else stored.astype(dtype)
 
@@ -95,6 +95,7 @@ def _lay_out(matrix: NDArray[np.int64], is_turned: bool, dtype: str) -> NDArray[
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("case", CASES)
 def test_products(case: str, target: str) -> None:
+    """Run PRODUCT's kernel of each case in the emulator and compare its sums with numpy's, exactly."""
     given = dict(zip(NAMES, CASES[case], strict=True))
     kernel = build(PRODUCT, target, **given)
     random = np.random.default_rng(5)
@@ -116,6 +117,7 @@ EARLY_NAMES = [
 
 @pytest.mark.parametrize("depth", [32, 128])  # rows of B of 64 bytes, and of two parts of 128
 def test_names_of_the_first_releases(depth: int) -> None:
+    """Run PRODUCT's kernel with the module names of tvm.tl and bitblas, and compare its sums with numpy's."""
     text = PRODUCT
     for now, before in EARLY_NAMES:
         assert now in text
@@ -152,7 +154,7 @@ def main(A: T.Tensor((16, 32), "float16"), C: T.Tensor((16, 32), "float32")):
 
 
 def find_mistake(line: str, text: str = SHORT) -> tuple[str, str, str | None]:
-    """Return the code, the title and the help of the only mistake of a kernel with this line."""
+    """Return the code, title and help of the only error of a kernel in which this line stands for LINE."""
     with pytest.raises(CompileError) as caught:
         build(text.replace("LINE", line.replace("; ", "\n        ")))
     (found,) = caught.value.diagnostics
@@ -193,11 +195,13 @@ MISUSES = [
 
 @pytest.mark.parametrize(("line", "code", "title", "help_text"), MISUSES, ids=[row[0] for row in MISUSES])
 def test_misuses(line: str, code: str, title: str | None, help_text: str | None) -> None:
+    """Check the code of the error that a line of MISUSES gives, and its title and help where they are stated."""
     found = find_mistake(line)
     assert (found[0], title and found[1], help_text and found[2]) == (code, title, help_text)
 
 
 def test_threads_must_be_those_of_the_warps() -> None:
+    """Check that an emitter of two warps is refused in a kernel of 128 threads."""
     found = find_mistake("e.ldmatrix_a(a, s, 0)", SHORT.replace("threads=64", "threads=128"))
     way_out = "pass threads=64 to T.Kernel, or other numbers of warps to the emitter"
     assert found == ("bad-threads", ".ldmatrix_a is run by 128 threads", way_out)
@@ -216,12 +220,13 @@ def test_threads_must_be_those_of_the_warps() -> None:
     ],
 )  # fmt: skip
 def test_warps_must_have_whole_instructions(arguments: str, title: str) -> None:
+    """Check that an emitter whose warps have no whole mma instructions is refused, with this title."""
     text = SHORT.replace('"float16", "float16", "float32", False, True, 1, 2, 16, 16, 32', arguments)
     assert find_mistake("T.clear(f)", text)[:2] == ("wrong-argument", f"T.TensorCoreIntrinEmitter: {title}")
 
 
 def test_attributes_are_those_of_tilelang() -> None:
-    """By its formulas, worked out by hand: of float16, and of int8 in eight columns."""
+    """Compare attributes with TileLang's formulas, worked out by hand: of float16, and of int8 in eight columns."""
     text = """
 import tilelang.language as T
 
@@ -252,6 +257,7 @@ def main(C: T.Tensor((2, 9), "int32")):
     ],
 )
 def test_emitters_of_other_instructions_are_refused(module: str, name: str, help_text: str) -> None:
+    """Check that TileLang's emitter of another instruction is refused with help that names T.gemm or T.gemm_sp."""
     text = SHORT.replace(
         "import tilelang.language as T", f"import tilelang.language as T\nfrom {module} import {name} as O"
     )
@@ -290,6 +296,7 @@ def main(A: T.Tensor((2, 16, 32), "float16"), C: T.Tensor((16, 16), "float32"), 
 
 
 def test_a_macro_takes_the_emitter_and_its_arrays() -> None:
+    """Run IN_A_MACRO's kernel, whose macro calls the emitter's methods, and compare both its sums with numpy's."""
     a = np.random.default_rng(7).integers(-7, 8, (2, 16, 32))
     c, d = np.zeros((16, 16), np.float32), np.zeros((16, 16), np.float32)
     build(IN_A_MACRO)(a.astype(np.float16), c, d)

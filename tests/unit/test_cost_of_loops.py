@@ -11,10 +11,14 @@ import pytest
 from tilec.analysis.trip_count import UNKNOWN_TRIP_COUNT
 from tilec.driver.build import Observer, build_library, build_reports
 from tilec.ir.tile import Bind, Stmt, Var
-from tilec.passes.cost.kernel import BlockCost, BlockWalk
+from tilec.passes.cost.kernel import BlockCost, BlockWalk, read_clock, sample_blocks
+from tilec.passes.cost.known_values import Contents
+from tilec.passes.cost.model import Clock
 from tilec.passes.cost.report import Report
+from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
+from tilec.target.table import load_target
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 COUNTED = """
@@ -115,3 +119,87 @@ def test_tiles_of_a_persistent_block_are_walked_once_for_each_path() -> None:
     blocks = [walk.walk_block((block, 0, 0)) for block in range(8)]
     assert sum(block.loaded for block in blocks) == 32 * 64 * 4 * sum(number % 16 + 1 for number in range(61))
     assert len(walked) == 16
+
+
+# ---- contents of tensors ---------------------------------------------------------------------------------------------
+
+SPLIT = """
+import tilelang.language as T
+@T.prim_func
+def k(lengths: T.Tensor((4,), "int32"), A: T.Tensor((4, 4096, 128), "float32"), B: T.Tensor((4, 8, 128), "float32")):
+    with T.Kernel(8, 4, threads=128) as (part, b):
+        tile = T.alloc_shared((32, 128), "float32")
+        sums = T.alloc_fragment((128,), "float32")
+        T.clear(sums)
+        blocks = T.ceildiv(lengths[b], 32)
+        share = T.ceildiv(blocks, 8)
+        for i in T.Pipelined(part * share, T.min((part + 1) * share, blocks), num_stages=2):
+            T.copy(A[b, i * 32, 0], tile)
+            T.reduce_sum(tile, sums, dim=0, clear=False)
+        T.copy(sums, B[b, part, 0])
+"""
+
+
+def report_contents(text: str, contents: Contents, **options: Any) -> Report:
+    library = build_library(SourceFile("k.tl", text), CompileOptions(**options), Observer())
+    (report,) = build_reports(library, None, contents)
+    return report
+
+
+def list_trip_counts(report: Report) -> set[int]:
+    return {time.level.trip_count for loop in report.loops for time in loop.levels}
+
+
+def test_a_part_of_a_loaded_length_counts_as_a_part() -> None:
+    """Half of the 4,096 rows that the loop could index, divided among eight blocks."""
+    found = reported(SPLIT, target="sm_90a")
+    assert list_trip_counts(found) == {4096 // 2 // 32 // 8}
+    assert found.assumed == (("lengths", 2048),) and found.assumption == ", if all lengths = 2,048"
+
+
+@pytest.mark.parametrize(("lengths", "most"), [(4096, 16), ((64, 1000, 4096, 0), 16), ((0, 0, 0, 320), 2), (0, 0)])
+def test_given_contents_say_how_often_a_loop_runs(lengths: int | tuple[int, ...], most: int) -> None:
+    found = report_contents(SPLIT, {"lengths": lengths}, target="sm_90a")
+    assert list_trip_counts(found) == {most} and found.assumption == ""
+
+
+def test_scalars_that_a_loop_looks_up_decide_which_blocks_have_work() -> None:
+    text = (SAMPLES / "gemm" / "grouped.tl").read_text(encoding="utf-8")
+    options: dict[str, Any] = {"target": "sm_90a", "defines": (("rows", 4096), ("groups", 4))}
+    full, one = (report_contents(text, {"sizes": sizes}, **options) for sizes in ((1024,) * 4, (128, 0, 0, 0)))
+    assert one.compute < full.compute / 20
+
+
+@pytest.mark.parametrize(
+    ("contents", "why"), [({"A": 3}, "no tensor of integers"), ({"lengths": (1, 2)}, "4 elements, and 2 are given")]
+)
+def test_contents_of_no_such_tensor_are_refused(contents: Contents, why: str) -> None:
+    with pytest.raises(CompileError, match=why):
+        report_contents(SPLIT, contents)
+
+
+# ---- blocks and machines ---------------------------------------------------------------------------------------------
+
+
+def test_samples_of_a_grid_meet_all_of_its_columns() -> None:
+    places = list(sample_blocks((128, 32, 1), 64))
+    assert len({x for x, _, _ in places}) > 32 and len({y for _, y, _ in places}) > 24
+    assert list(sample_blocks((4, 3, 1), 64)) == [(x, y, 0) for y in range(3) for x in range(4)]
+
+
+def test_shared_memory_has_one_port_for_operands_and_loads() -> None:
+    """Two products of 128 x 64 read as many bytes as one of 128 x 128 and 64 x 64 more, and TMA writes beside them."""
+    text = (SAMPLES / "gemm" / "swiglu.tl").read_text(encoding="utf-8")
+    (loop,) = reported(text, target="sm_90a").loops
+    operands, loads = 2 * 2 * 4 * (64 + 64) * 32 // 128, (128 * 64 + 2 * 64 * 64) * 2 // 128
+    assert loop.levels[0].use == operands + loads > 2 * 2 * 4 * 64 // 2
+
+
+@pytest.mark.parametrize(("share", "mhz"), [(0, 1970), (0.01, 1970), (0.1, 1815), (0.45, 1815), (1, 1600)])
+def test_the_clock_falls_with_the_use_of_tensor_cores(share: float, mhz: int) -> None:
+    assert read_clock(load_target("sm_90a")).under_load(share) == mhz
+
+
+def test_a_clock_with_two_points_falls_in_proportion() -> None:
+    assert [Clock(1800, 1600).under_load(share) for share in (0, 0.5, 1)] == [1800, 1700, 1600]
+    assert Clock(1500, 1600, 1700, 1900).under_load(1) == 1500

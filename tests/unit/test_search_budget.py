@@ -33,7 +33,7 @@ def test_usually_there_is_enough() -> None:
     assert not said(found) and not [w for w in observer.warnings if w.code == "schedule-not-proven"]
 
 
-@pytest.mark.parametrize("budget", [0, 10])
+@pytest.mark.parametrize("budget", [0, 1])
 def test_heuristics_answer_where_it_ends_and_that_is_said(budget: int) -> None:
     found, observer = planned(budget)
     assert found.loops[0].solution.schedule.status == "feasible"

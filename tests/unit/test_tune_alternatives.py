@@ -39,10 +39,9 @@ def test_every_switch_of_a_choice_is_a_knob() -> None:
             "sm_90a",
             {
                 (("--persistent", False),),
-                (("--cluster", "none"),),
+                (("--cluster", "2x1"),),
                 (("--cluster", "1x2"),),
                 (("--rasterisation", "none"),),
-                (("--multicast", False),),
                 (("--pipeline-strategy", "unspecialize"),),
                 (("--overlap", False),),
                 (("--pdl", False),),

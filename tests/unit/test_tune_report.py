@@ -32,11 +32,12 @@ def test_a_product_on_hopper_is_one_level() -> None:
     found = reported(GEMM, "sm_90a")
     (loop,) = found.loops
     (time,) = loop.levels
-    # 128 x 128 x 64: 8 m64n128k16 of 64 cycles; 32 KiB for each of 64 blocks at the 6600 bytes a cycle of L2 where
-    # blocks read the same tiles. One multiprocessor could take 107.
-    assert (time.use, time.level.transfer, time.level.trip_count, time.level.stages) == (512, 316, 16, 4)
+    # 128 x 128 x 64: 8 m64n128k16 of 64 cycles, each of which reads 6 KiB of shared memory at 128 bytes a cycle while
+    # 32 KiB are written there; 32 KiB for each of 64 blocks at the 6600 bytes a cycle of L2 where blocks read the same
+    # tiles. One multiprocessor could take 107.
+    assert (time.use, time.level.transfer, time.level.trip_count, time.level.stages) == (8 * 48 + 256, 316, 16, 4)
     assert time.level.latency == 1031  # of tma.load, without what its bytes take
-    assert (time.cycles, time.bound) == (1031 + 316 + 16 * 512, "use")
+    assert (time.cycles, time.bound) == (1031 + 316 + 16 * 640, "use")
     assert loop.ii == 512
     assert found.bound == "what the loop at line 25 computes"
     assert (found.ctas, found.by_levels.waves, found.together) == (64, 1, 1)
@@ -89,7 +90,7 @@ def test_waves_and_occupancy() -> None:
 def test_a_kernel_that_only_moves_bytes_is_bound_by_them() -> None:
     found = reported(ROOT / "samples" / "softmax.tl", "sm_90a")
     assert (found.bound, found.limit, found.loops) == ("DRAM bandwidth", "DRAM", ())
-    assert found.achieved == pytest.approx(1, abs=0.01)
+    assert found.is_a_bound
 
 
 HORNER = """\
@@ -137,7 +138,7 @@ def test_sizes_of_a_launch_give_a_prediction_for_them() -> None:
     assert unknown.assumption == ", whatever the sizes" and small.assumption == large.assumption == ""
     known = reported(path, "sm_90a", M=4096)
     assert large.roofline == known.roofline > small.roofline > 0
-    assert 1 < large.at(large.predicted) / known.at(known.predicted) < 1.5
+    assert 1 <= large.at(large.predicted) / known.at(known.predicted) < 1.5
     assert small.at(small.predicted) < large.at(large.predicted) < unknown.at(unknown.predicted)
     with pytest.raises(CompileError, match="has no size N"):
         driver.build_reports(library, {"N": 64})
@@ -191,10 +192,10 @@ def test_busy_tensor_cores_bring_the_clock_down() -> None:
     assert product.at(product.by_levels) == product.by_levels.compute / product.loaded_clock_mhz
     assert product.scale_to_clock(product.by_levels) > product.by_levels.cycles
     copied = reported(ROOT / "samples" / "vector_add.tl", "sm_90a")
-    assert (copied.tensor_share, copied.loaded_clock_mhz) == (0, copied.clock_mhz)
+    assert (copied.tensor_share, copied.loaded_clock_mhz) == (0, target.limit("free_clock_mhz"))
 
 
 def test_a_clock_that_was_measured_under_load_is_not_raised() -> None:
     found = reported(GEMM, "sm_90a")
-    slow = replace(found, clock_mhz=1500)
-    assert slow.tensor_clock_mhz > 1500 and slow.loaded_clock_mhz == 1500
+    slow = replace(found, clock=replace(found.clock, nominal=1500))
+    assert slow.clock.tensor > 1500 and slow.loaded_clock_mhz == slow.clock_mhz == 1500

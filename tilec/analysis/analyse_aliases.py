@@ -49,7 +49,8 @@ class AliasAnalysis:
 
 
 def analyse_aliases(kernel: tile.Kernel) -> AliasAnalysis:
-    """Show which buffers share storage. Nothing uses it but the dump of -O1."""
+    """List each buffer as an alias group, and for each statement its reads, writes and the statements it must follow.
+    Nothing uses it but the dump of -O1."""
     loops = [s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.For) and is_pipelined(s)]
     versioned = {b.name: loop for loop in loops for ring in plan_rings(kernel, loop) for b in ring.buffers}
     buffers = [*(p for p in kernel.params if isinstance(p, tile.Buffer)), *kernel.buffers]
@@ -65,7 +66,8 @@ TouchedNames = tuple[set[str], set[str]]
 def _list_steps(
     body: tuple[tile.Stmt, ...], loops: EnclosingLoops = ()
 ) -> Iterator[tuple[tile.Stmt, EnclosingLoops, TouchedNames]]:
-    """Yield the statements with effects of their own, each with its enclosing loops and these effects."""
+    """Yield each statement without a body, and each loop or if that loads itself, with enclosing loops and names
+    touched."""
     for stmt in body:
         if not isinstance(stmt, tile.For | tile.If | tile.While):
             yield stmt, loops, ({b.name for b in find_reads(stmt)}, {b.name for b in find_writes(stmt)})
@@ -79,7 +81,8 @@ def _list_steps(
 
 
 def _build_tokens(kernel: tile.Kernel, versioned: frozenset[str]) -> Iterator[Token]:
-    """Yield the memory effects of each statement, with the earlier statements that it conflicts with."""
+    """Yield each statement's `Token`: reads, writes, and indices of those it follows, in its iteration and the one
+    before."""
     steps = list(_list_steps(kernel.body))
     touched = [own for _, _, own in steps]
     for j, (stmt, loops, _) in enumerate(steps):
@@ -97,20 +100,22 @@ def _build_tokens(kernel: tile.Kernel, versioned: frozenset[str]) -> Iterator[To
 
 
 def _find_conflicts(a: TouchedNames, b: TouchedNames, without: frozenset[str] = frozenset()) -> set[str]:
+    """Return the buffers that both statements touch and at least one writes, except those named in `without`."""
     return ((a[1] & (b[0] | b[1])) | (a[0] & b[1])) - without
 
 
 def _drop_implied(after: list[int], touched: list[TouchedNames]) -> tuple[int, ...]:
-    """Drop the statements that another one in the list follows anyway."""
+    """Drop from `after` the statements that conflict with a later one in it, which already comes behind them."""
     return tuple(i for i in after if not any(k > i and _find_conflicts(touched[i], touched[k]) for k in after))
 
 
 def print_alias_analysis(aliased: AliasAnalysis) -> str:
-    """Return the kernel's text with the analysis in comments, which `ir.read` skips."""
+    """Return the kernel's text with alias groups and each statement's effects in comments, which `ir.read` skips."""
     place = {IdentityKey(token.stmt): (index, token) for index, token in enumerate(aliased.tokens)}
     ordered = find_ordered_tensors(aliased.kernel)
 
     def format_note(stmt: tile.Stmt) -> str:
+        """Return a statement's comment: its number, reads, writes and predecessors; "" if it has no token."""
         if IdentityKey(stmt) not in place:
             return ""
         index, token = place[IdentityKey(stmt)]

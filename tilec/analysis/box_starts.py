@@ -26,11 +26,11 @@ class Coordinates:
     ranges: Mapping[tile.Var, Interval]
 
     def is_never_negative(self, coordinate: tile.Expr) -> bool:
-        """Return True if the coordinate is known to be 0 or more."""
+        """Return True if the least value known for the coordinate is 0 or more."""
         return self.find_bounds(coordinate)[0] >= 0
 
     def find_bounds(self, coordinate: tile.Expr) -> Interval:
-        """Return the least and the largest value that the coordinate may have."""
+        """Return the least and the largest value that the coordinate may have, infinite where unknown."""
         return value_interval(tile.substitute_variables(coordinate, self.values), self.ranges)
 
     def find_divisor(self, coordinate: tile.Expr) -> int:
@@ -40,7 +40,7 @@ class Coordinates:
 
 @cache_by_identity(64)
 def collect_coordinates(kernel: tile.Kernel) -> Coordinates:
-    """Collect the facts about variables; each has a unique name and one definition."""
+    """Collect definitions, divisors and ranges of a kernel's variables from its binds, loops and grid."""
     values: dict[tile.Var, tile.Expr] = {}
     multiples: dict[tile.Var, int] = {}
     ranges = dict.fromkeys(_find_nonnegative_variables(kernel), (0.0, math.inf))
@@ -66,7 +66,7 @@ def collect_coordinates(kernel: tile.Kernel) -> Coordinates:
 
 
 def _find_nonnegative_variables(kernel: tile.Kernel) -> Iterator[tile.Var]:
-    """Yield the variables that are never negative: numbers of blocks and threads, sizes of tensors and grids."""
+    """Yield variables that are never negative: block, rank and thread numbers, sizes of tensors and grids."""
     yield from (*kernel.block_vars, tile.CLUSTER_RANK, tile.THREAD, tile.WARPGROUP)
     tensors = [p for p in kernel.params if isinstance(p, tile.Buffer)]
     for extent in (*(e for tensor in tensors for e in tensor.extents), *kernel.grid):
@@ -75,7 +75,7 @@ def _find_nonnegative_variables(kernel: tile.Kernel) -> Iterator[tile.Var]:
 
 
 def _find_divisor(expr: tile.Expr, multiples: Mapping[tile.Var, int]) -> int:
-    """Return the largest known divisor of an expression, from those of its variables."""
+    """Return the largest known divisor of an expression, given divisors of its variables (0 for the constant 0)."""
     form = affine_form(expr)
     return math.gcd(
         form.constant, *(coefficient * _find_atom_divisor(atom, multiples) for atom, coefficient in form.terms)
@@ -83,7 +83,7 @@ def _find_divisor(expr: tile.Expr, multiples: Mapping[tile.Var, int]) -> int:
 
 
 def _find_atom_divisor(atom: tile.Expr, multiples: Mapping[tile.Var, int]) -> int:
-    """Return the known divisor of an atom of a sum."""
+    """Return a known divisor of one non-constant operand of a sum, by its operation; 1 where none is known."""
     match atom:
         case tile.Var():
             return multiples.get(atom, 1)

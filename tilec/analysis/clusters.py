@@ -28,7 +28,8 @@ clusters)."""
 
 
 def read_cluster(call: Call, grid: Sequence[tile.Extent], default: tuple[int, int, int]) -> tile.Cluster:
-    """Return the cluster that `cluster_dims=` of a launch gives, or the default."""
+    """Return a launch's `cluster_dims=` (None: the default) as a cluster, `NO_CLUSTER` for one block. Refuse bad
+    sizes, more than 8 blocks, and a constant grid extent that is no multiple."""
     argument = call["cluster_dims"]
     if argument.value is None:
         argument = Argument(default, call.span)
@@ -60,7 +61,7 @@ def read_cluster(call: Call, grid: Sequence[tile.Extent], default: tuple[int, in
 
 
 def build_block_rank(block_vars: Sequence[tile.Var], cluster: tile.Cluster) -> tile.Expr:
-    """Return the rank of the block in its cluster, from the block indices of the hardware."""
+    """Return an expression for the block's rank in its cluster: its index modulo the cluster's extent on each axis."""
     total: tile.Expr = tile.int32_const(0)
     for axis, var in enumerate(block_vars):
         digit = tile.Binary("floormod", var, tile.int32_const(cluster.extents[axis]), INT32)
@@ -79,17 +80,20 @@ def uses_rank(statements: tuple[tile.Stmt, ...]) -> bool:
 
 
 def bind_block_rank(statements: tuple[tile.Stmt, ...], value: tile.Expr, span: Span) -> tuple[tile.Stmt, ...]:
-    """Prepend the definition of the block's rank."""
+    """Return the statements behind a bind that sets the block's rank in its cluster to `value`."""
     return (tile.Bind(tile.CLUSTER_RANK, value, span), *statements)
 
 
 def resolve_cluster_masks(
     statements: tuple[tile.Stmt, ...], block_vars: Sequence[tile.Var], cluster: tile.Cluster
 ) -> tuple[tile.Stmt, ...]:
-    """Replace the mask of each T.copy_cluster: all blocks in it copy from where the first of them does."""
+    """Return the statements with `cluster_mask` resolved: blocks in it copy from where the first of them copies.
+    Errors: `bad-cluster` for a bit outside the cluster."""
     values: dict[tile.Var, tile.Expr] = {}
 
     def unify_copy_start(op: Copy, mask: int) -> Copy:
+        """Return the copy without its mask, with a start that blocks in the mask share; refuse a bit outside the
+        cluster."""
         if mask >> cluster.blocks:
             raise_error(
                 "bad-cluster",
@@ -117,6 +121,7 @@ def resolve_cluster_masks(
         return replace(op, source=replace(source, start=tuple(start)), cluster_mask=None)
 
     def resolve_statement(stmt: tile.Stmt) -> tile.Stmt:
+        """Resolve the copies in a statement, recording the values of binds that load nothing."""
         match stmt:
             case tile.Bind() if not any(isinstance(e, tile.Load) for e in tile.walk_expr(stmt.value)):
                 values[stmt.var] = tile.substitute_variables(stmt.value, values)
@@ -132,13 +137,15 @@ def resolve_cluster_masks(
 def add_grid_counter(
     statements: tuple[tile.Stmt, ...], unique: UniqueNames, buffers: list[tile.Buffer]
 ) -> tuple[tile.Stmt, ...]:
-    """Give each T.sync_grid the tensor in which the blocks count arrivals."""
+    """Return the statements with one counter tensor for all T.sync_grid, appended to `buffers`; unchanged without
+    any."""
     if not any(is_grid_sync(s) for s in tile.walk_statements(statements)):
         return statements
     counter = tile.Buffer(unique.take("grid_barrier"), (1,), UINT32, "global")
     buffers.append(counter)
 
     def add_counter(stmt: tile.Stmt) -> tile.Stmt:
+        """Return a statement with the counter's name in each T.sync_grid, at any depth."""
         if is_grid_sync(stmt):
             return replace(stmt, counter=counter.name)
         return map_nested_bodies(stmt, lambda body: map_statements(body, add_counter))
@@ -152,8 +159,7 @@ def is_grid_sync(op: tile.Stmt) -> TypeGuard[Rendezvous]:
 
 
 def check_pdl_sync(kernel: tile.Kernel) -> None:
-    """Refuse T.pdl_sync in a pipelined loop: it must precede all that it guards, and later iterations are
-    prefetched."""
+    """Refuse T.pdl_sync in a pipelined loop: loads of later iterations would start before it."""
     for loop in tile.walk_statements(kernel.body):
         for stmt in tile.walk_statements(loop.body) if isinstance(loop, tile.For) and loop.kind == "pipelined" else ():
             if isinstance(stmt, Rendezvous) and stmt.what == "pdl_sync":
@@ -168,7 +174,8 @@ def check_pdl_sync(kernel: tile.Kernel) -> None:
 
 
 def check_cluster_support(kernel: tile.Kernel, target: Target) -> None:
-    """Refuse clusters, operations in them, and dependent launches on a GPU that has none."""
+    """Refuse clusters and operations on clusters or dependent launches that the target lacks, and misplaced
+    T.pdl_sync."""
     check_pdl_sync(kernel)
     if kernel.cluster.blocks > 1 and not target.has("cluster"):
         raise_error(
@@ -193,12 +200,12 @@ def check_cluster_support(kernel: tile.Kernel, target: Target) -> None:
 
 
 def has_block_requests(kernel: tile.Kernel) -> bool:
-    """Return True if blocks of the kernel do so: then each keeps the machine's number, and is in no cluster."""
+    """Return True if the kernel has a T.clc_try_cancel: blocks request the work of blocks that have not begun."""
     return any(map(is_try_cancel, tile.walk_statements(kernel.body)))
 
 
 def check_block_request(op: tile.TileOp, kernel: tile.Kernel, target: Target) -> None:
-    """Refuse a request that the target or the kernel does not allow. Errors: `unsupported-operand`."""
+    """Refuse a T.clc_try_cancel that the target or the kernel does not allow. Errors: `unsupported-operand`."""
     reason = _why_not_supported(kernel, target)
     if reason is not None:
         title, help_ = reason
@@ -206,7 +213,7 @@ def check_block_request(op: tile.TileOp, kernel: tile.Kernel, target: Target) ->
 
 
 def _why_not_supported(kernel: tile.Kernel, target: Target) -> tuple[str, str] | None:
-    """Return why blocks of the kernel cannot take over others' work, and a remedy; None where they can."""
+    """Return why T.clc_try_cancel cannot work on this target or in this kernel, and a remedy; None if it can."""
     if not target.has("cluster.launch_control"):
         return f"{target.name} has no cluster launch control", "let each block do its own work, or use T.Persistent"
     if kernel.cluster.blocks > 1:

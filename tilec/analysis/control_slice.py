@@ -14,12 +14,13 @@ from tilec.ir import tile
 
 
 def is_variable(buffer: tile.Buffer) -> bool:
-    """Return True if every thread has a copy of it, as of a T.alloc_var."""
+    """Return True if the buffer is a fragment of one element, a copy of which is in each thread (T.alloc_var)."""
     return buffer.scope == "fragment" and buffer.shape == (1,)
 
 
 def is_per_thread(expr: tile.Expr) -> bool:
-    """Return True if the expression has the thread's number, or a value of each thread."""
+    """Return True if the expression has the thread's number, a load of a local buffer, or a warp- or block-wide
+    call."""
     return any(
         e == tile.THREAD
         or (isinstance(e, tile.Load) and e.buffer.scope == "local")
@@ -29,7 +30,8 @@ def is_per_thread(expr: tile.Expr) -> bool:
 
 
 def find_scalar_reads(body: tuple[tile.Stmt, ...]) -> frozenset[str]:
-    """Return the tensors and tiles whose elements are indices, conditions or bounds outside elementwise nests."""
+    """Return the names of buffers loaded outside elementwise nests: for indices, conditions, bounds and values of
+    binds."""
     found: set[str] = set()
     for stmt in body:
         if not isinstance(stmt, tile.Parallel):
@@ -40,15 +42,14 @@ def find_scalar_reads(body: tuple[tile.Stmt, ...]) -> frozenset[str]:
 
 
 def is_replicated_setting(stmt: tile.Stmt, kernel: tile.Kernel) -> bool:
-    """Return True if the statement sets only variables that every role needs, and can compute for itself."""
+    """Return True if a nest sets only variables that `find_replicated_variables` names: each role computes them."""
     if not isinstance(stmt, tile.Parallel) or not all(is_variable(b) for b in find_writes(stmt)):
         return False
     return {b.name for b in find_writes(stmt)} <= find_replicated_variables(kernel)
 
 
 def find_replicated_variables(kernel: tile.Kernel) -> frozenset[str]:
-    """Return the variables that decide what is copied, and those behind them, if every role can compute them from the
-    start."""
+    """Return the names of T.alloc_var variables that indices or conditions need and each role can compute by itself."""
     made: dict[str, set[str]] = {b.name: set() for b in kernel.buffers if is_variable(b)}
     for stmt, needed in _find_settings(kernel.body, frozenset(), in_pipeline=False):
         for buffer in find_writes(stmt):
@@ -72,7 +73,7 @@ UNKNOWN_SOURCE = "?"  # instead of a tensor's name: a value that a role could no
 def _find_settings(
     body: tuple[tile.Stmt, ...], outer_names: frozenset[str], in_pipeline: bool
 ) -> Iterator[tuple[tile.Stmt, frozenset[str]]]:
-    """Yield the statements that write, each with the names of all tensors and tiles that decide its effect."""
+    """Yield each innermost statement with the names of buffers that decide its effect, "?" among them if unknown."""
     for stmt in body:
         match stmt:
             case tile.For() | tile.If() | tile.While():
@@ -97,5 +98,5 @@ def _find_settings(
 
 
 def _find_loaded_names(stmt: tile.Stmt) -> frozenset[str]:
-    """Return the names that the statement's own expressions load."""
+    """Return the names of the buffers that the statement's own expressions load, without those of nested statements."""
     return frozenset(load.buffer.name for load in tile.walk_loads(stmt))

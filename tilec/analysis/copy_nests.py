@@ -21,7 +21,8 @@ from tilec.support.records import dataclass
 
 
 def covers_tile(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], extents: Mapping[tile.Var, int]) -> bool:
-    """Return True if these indices reach every element of a shared tile as the variables run through their extents."""
+    """Return True if the indices, distinct variables or in dimensions of size 1, run through all of a shared tile.
+    False for a buffer of another scope."""
     variables = [i for i in indices if isinstance(i, tile.Var)]
     if buffer.scope != "shared" or len(set(variables)) < len(variables):
         return False
@@ -32,8 +33,9 @@ def covers_tile(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], extents: Ma
 
 
 def convert_to_copy(nest: tile.Parallel, parts: bool = False) -> Copy | None:
-    """Return `S[i, j] = A[a + i, b + j]`, for every element of a shared tile S, as a copy, or with `parts` for a box of
-    S; None for any other nest. Several variables may form an index, as in `S[4 * i + j] = A[4 * i + j]`."""
+    """Return a nest `S[i, j] = A[a + i, b + j]` to a whole shared tile, or with `parts` to a box of it, as a copy;
+    or None. A copy to a box prefers cp.async. Several variables may form an index, as in `S[4 * i + j] = A[4 * i +
+    j]`."""
     if len(nest.body) != 1 or not isinstance(nest.body[0], tile.Store):
         return None
     store = nest.body[0]
@@ -63,8 +65,8 @@ _Digits = tuple[tuple[tile.Var, int], ...]
 def _find_box(
     buffer: tile.Buffer, indices: tuple[tile.Expr, ...], extents: dict[tile.Var, int]
 ) -> tuple[tile.Region, tuple[_Digits, ...]] | None:
-    """Return the box that the indices reach as the variables run through their extents, and the variables of each
-    dimension that is not one element thick; None if it is no box."""
+    """Return the box that the indices reach in a nest, and the variables of each moving dimension; None if it is no
+    box."""
     start: list[tile.Expr] = []
     extent: list[int] = []
     order: list[_Digits] = []
@@ -98,13 +100,13 @@ LoopExtents = Mapping[tile.Var, int]
 
 
 def find_filled_tiles(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
-    """Return the shared tiles of which the statement writes every element on each path, and reads none."""
+    """Return the shared tiles whose every element the statement writes on each path, and none of which it reads."""
     kept = find_reads(stmt)
     return tuple(dict.fromkeys(buffer for buffer, _ in _find_fills((stmt,), {}) if buffer not in kept))
 
 
 def _find_fills(body: tuple[tile.Stmt, ...], extents: LoopExtents) -> Iterator[TileFill]:
-    """Yield the shared tiles that these statements overwrite in full, with the indices of each write."""
+    """Yield the shared tiles that these statements overwrite in full on each path, with the indices of each write."""
     for stmt in body:
         match stmt:
             case tile.TileOp():
@@ -146,13 +148,14 @@ class GatheredCopy:
     in_rows: bool
 
     def choose_width(self, together: int) -> int | None:
-        """Return the bytes of the largest chunk, or None: of elements that are neighbours in both, aligned, under one
-        condition. `together` counts the contiguous elements of a row of the tile."""
+        """Return the widest cp.async chunk in bytes (16, 8 or 4) that is contiguous in both buffers, or None.
+        `together` counts the contiguous elements of a row of the tile."""
         size = self.load.buffer.dtype.bytes
         return next((w for w in CP_ASYNC_WIDTHS if w % size == 0 and self._is_possible_run(w // size, together)), None)
 
     def _is_possible_run(self, run: int, together: int) -> bool:
-        """Return whether runs of this many elements are contiguous and aligned in both buffers."""
+        """Return whether each run of so many elements is contiguous and aligned in both buffers, under one
+        condition."""
         if run == 1:
             return True
         if not self.in_rows:
@@ -171,8 +174,7 @@ class GatheredCopy:
 
 
 def is_constant_per_run(condition: tile.Expr, var: tile.Var, run: int) -> bool:
-    """Return True if the condition is constant in each run of the variable: a run begins at a multiple of its
-    length."""
+    """Return True if the condition is known to have one value in each aligned run of `run` values of the variable."""
     if var not in set(tile.walk_expr(condition)):
         return True
     match condition:
@@ -195,7 +197,7 @@ def is_constant_per_run(condition: tile.Expr, var: tile.Var, run: int) -> bool:
 
 
 def analyse_gather(nest: tile.Parallel) -> GatheredCopy | str:
-    """Return the gather that the nest is, or why cp.async cannot do it."""
+    """Return the nest as a gather from a tensor to a shared tile, or a text that says why cp.async cannot do it."""
     if any(isinstance(stmt, tile.If) for stmt in nest.body):
         return "it stores under `if`; write T.if_then_else(condition, element, 0), which stores 0 otherwise"
     if len(nest.body) != 1 or not isinstance(nest.body[0], tile.Store) or nest.body[0].atomic is not None:
@@ -253,4 +255,5 @@ _TRUE: tile.Expr = tile.Const(True, BOOL)
 
 
 def _is_zero(expr: tile.Expr) -> bool:
+    """Return True if the expression is the constant 0, but not -0.0."""
     return isinstance(expr, tile.Const) and expr.value == 0 and math.copysign(1, expr.value) == 1

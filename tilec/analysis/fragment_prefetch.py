@@ -15,19 +15,19 @@ from tilec.support.diagnostics import Label, raise_error
 
 
 def is_fragment_prefetch(stmt: tile.Stmt) -> TypeGuard[Copy]:
-    """Return True if the statement is such a load."""
+    """Return True if the statement is a copy that loads a fragment ahead of its use (it has a prefetch distance)."""
     return isinstance(stmt, Copy) and stmt.prefetch_distance is not None
 
 
 def is_first_step(load: Copy) -> bool:
-    """Return True if the load is that of the first step."""
+    """Return True if the prefetch loads its fragment for step 0 of the unrolled loop."""
     return load.step == 0
 
 
 def find_fragment_prefetches(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, int, int, str]]:
-    """Yield, for each load of a fragment with stages: the load, the use of another version that it precedes, the
-    iterations from the load to that use (0 or −1), and the fragment. Beside a running wgmma product a load begins
-    behind its issue, so it precedes one use less."""
+    """Yield each fragment prefetch as (load, use it must precede, iterations between, fragment), by statement index.
+    The iterations from load to use are 0 or −1. Beside a running wgmma product a load begins behind its issue, so it
+    precedes one use less."""
     for load, steps, step in _find_loads(statements):
         distance = _get_prefetch_distance(statements[load]) - _has_running_product(statements, load)
         iteration, other = divmod(step - distance, len(steps))
@@ -35,8 +35,7 @@ def find_fragment_prefetches(statements: Sequence[tile.Stmt]) -> Iterator[tuple[
 
 
 def find_overlapped_products(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, int, int, str]]:
-    """Yield, for each load that runs beside a wgmma product: that product, which is the last issued before it, the
-    load, the iterations between them, and the fragment."""
+    """Yield each fragment load beside a running wgmma product as (product, load, iterations between, fragment)."""
     for load, steps, step in _find_loads(statements):
         iteration, other = divmod(step - _get_prefetch_distance(statements[load]), len(steps))
         if _has_running_product(statements, load):
@@ -44,7 +43,7 @@ def find_overlapped_products(statements: Sequence[tile.Stmt]) -> Iterator[tuple[
 
 
 def _find_loads(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, list[int], int]]:
-    """Yield each load of a fragment with stages, the loads of all its steps, and the number of its step."""
+    """Yield each fragment prefetch by index, with the loads of all steps of that fragment and its own step number."""
     families: dict[str, list[int]] = {}
     for at, stmt in enumerate(statements):
         if is_fragment_prefetch(stmt):
@@ -54,17 +53,19 @@ def _find_loads(statements: Sequence[tile.Stmt]) -> Iterator[tuple[int, list[int
 
 
 def _get_fragment_name(load: tile.Stmt) -> str:
+    """Return the name of the fragment, without stage, that a prefetch loads."""
     assert isinstance(load, Copy) and load.of is not None
     return load.of
 
 
 def _get_prefetch_distance(load: tile.Stmt) -> int:
+    """Return by how many steps a prefetch precedes its use."""
     assert isinstance(load, Copy) and load.prefetch_distance is not None
     return load.prefetch_distance
 
 
 def _has_running_product(statements: Sequence[tile.Stmt], load: int) -> bool:
-    """Return True if the fragment's last use is a wgmma product, which reads its registers until it is complete."""
+    """Return True if the last use of what this load fills is a wgmma product, which reads registers while it runs."""
     return is_wgmma_operation(statements[find_last_use(statements, load)])
 
 
@@ -73,19 +74,19 @@ def is_wgmma_operation(stmt: tile.Stmt) -> bool:
 
 
 def is_interleaved_load(statements: Sequence[tile.Stmt], at: int) -> bool:
-    """Return True if it is a prefetch whose instructions go between those of a product, and wait for nothing."""
+    """Return True if statement `at` is a fragment prefetch whose last use is no wgmma product: it waits for nothing."""
     return is_fragment_prefetch(statements[at]) and not _has_running_product(statements, at)
 
 
 def find_first_use(statements: Sequence[tile.Stmt], load: int) -> int:
-    """Return the first statement that reads what a load fills; the load itself where none does."""
+    """Return the index of the first later statement that reads the buffer a load fills; the load's own if none does."""
     (buffer,) = find_writes(statements[load])
     return next((at for at in range(load + 1, len(statements)) if buffer in find_reads(statements[at])), load)
 
 
 def find_last_use(statements: Sequence[tile.Stmt], load: int) -> int:
-    """Return the last statement that reads what a load fills, before it is loaded again; the load itself where none
-    does."""
+    """Return the index of the last reader of the buffer a load fills, before its next prefetch; the load's own if
+    none."""
     (buffer,) = find_writes(statements[load])
     behind = range(load + 1, len(statements))
     again = next(
@@ -97,26 +98,27 @@ def find_last_use(statements: Sequence[tile.Stmt], load: int) -> int:
 
 
 def find_last_carried_use(statements: Sequence[tile.Stmt]) -> tile.Stmt | None:
-    """Return the last statement that loads of the next iteration precede."""
+    """Return the last statement that fragment loads for the next iteration must precede, or None if there is none."""
     carried = [use for _, use, iteration, _ in find_fragment_prefetches(statements) if iteration < 0]
     return statements[max(carried)] if carried else None
 
 
 def find_first_overlapped_product(statements: Sequence[tile.Stmt]) -> tile.Stmt | None:
-    """Return the first wgmma product beside which fragments are loaded."""
+    """Return the first wgmma product during which fragments are loaded, or None if there is none."""
     beside = [use for use, _, _, _ in find_overlapped_products(statements)]
     return statements[min(beside)] if beside else None
 
 
 def find_prefetched_fragments(statements: Sequence[tile.Stmt]) -> frozenset[str]:
-    """Return the versions of fragments that are prefetched, and of those that nests compute from them."""
+    """Return the names of prefetched fragments, and of those that a nest which reads a prefetched one overwrites in
+    full."""
     loaded = {buffer for stmt in statements if is_fragment_prefetch(stmt) for buffer in find_writes(stmt)}
     made = (find_rewritten_fragments(stmt) for stmt in statements if loaded & {*find_reads(stmt)})
     return frozenset(buffer.name for buffer in chain(loaded, *made))
 
 
 def find_rewritten_fragments(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
-    """Yield the fragments of which a nest writes every element, and reads none."""
+    """Yield the fragments whose every element an elementwise nest writes, and none of which it reads."""
     if isinstance(stmt, tile.Parallel):
         for store in stmt.body:
             if isinstance(store, tile.Store) and store.atomic is None and store.buffer.scope == "fragment":
@@ -126,7 +128,8 @@ def find_rewritten_fragments(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
 
 
 def check_prefetch_order(statements: Sequence[tile.Stmt], edges: Sequence[Edge]) -> None:
-    """Refuse a load that would have to wait for a use that it must precede. Errors: `pipeline-impossible`."""
+    """Refuse a fragment load that dependences place behind the use that it must precede. Errors:
+    `pipeline-impossible`."""
     for load, use, iterations, name in find_fragment_prefetches(statements):
         behind = _count_iterations_behind(use, len(statements), edges).get(load)
         if behind is not None and behind + iterations <= 0:
@@ -141,7 +144,8 @@ def check_prefetch_order(statements: Sequence[tile.Stmt], edges: Sequence[Edge])
 
 
 def _count_iterations_behind(first: int, count: int, edges: Sequence[Edge]) -> dict[int, int]:
-    """Return, for each op that waits for op `first`, the least number of iterations by which it is behind."""
+    """Return, for `first` (0) and each operation that depends on it, at once or not, the fewest iterations it comes
+    later."""
     least = {first: 0}
     for _ in range(count):
         before = dict(least)

@@ -37,7 +37,8 @@ class OrderConstraint:
 
 
 def find_order_constraints(statements: Sequence[Stmt], rings: Sequence[RingPlan]) -> Iterator[OrderConstraint]:
-    """Yield the constraints among `statements`, those that the schedule places, in program order."""
+    """Yield order constraints of a loop's statements from rings, barriers, waits and commits, beyond data
+    dependences."""
     for ring in rings:
         name = "+".join(b.name for b in ring.buffers)
         for producer in ring.producers:
@@ -66,12 +67,13 @@ def find_order_constraints(statements: Sequence[Stmt], rings: Sequence[RingPlan]
 
 
 def is_asynchronous_copy(stmt: Stmt) -> bool:
-    """Return True if the kernel itself makes the copy asynchronous."""
+    """Return True if the statement is an operation that the kernel's author marked as asynchronous."""
     return isinstance(stmt, TileOp) and stmt.is_asynchronous
 
 
 def _find_shared_names(stmt: Stmt, written: frozenset[str]) -> frozenset[str]:
-    """Return what the statement touches that the loop writes and other threads may touch."""
+    """Return the names in `written` that a statement touches in memory shared by threads; none for barriers or
+    waits."""
     touched = () if is_ordering_statement(stmt) else (*find_reads(stmt), *find_writes(stmt))
     return frozenset(b.name for b in touched if b.scope not in ("fragment", "reducer") and b.name in written)
 
@@ -83,7 +85,7 @@ def _order_around(
     touched: Sequence[frozenset[str]],
     versioned: frozenset[str],
 ) -> Iterator[OrderConstraint]:
-    """Keep each statement that touches something on its side of the one at `place`."""
+    """Yield constraints that keep each statement with touched names on its side of the barrier or commit at `place`."""
     why = f"order {get_spelling(op)}"
     for other, names in enumerate(touched):
         if not names or other == place:
@@ -98,7 +100,7 @@ def _order_around(
 def _order_behind(
     place: int, op: OrderingStatement, statements: Sequence[Stmt], versioned: frozenset[str]
 ) -> Iterator[OrderConstraint]:
-    """Keep touches of what is waited for behind the wait; those before it are ordered in the next iteration."""
+    """Yield constraints that keep touches of the buffers that the wait at `place` awaits behind that wait."""
     awaited = {region.buffer.name for region in op.regions}
     for other, stmt in enumerate(statements):
         used = set() if is_ordering_statement(stmt) or other == place else find_accesses(stmt).all_names & awaited

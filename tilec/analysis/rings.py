@@ -40,12 +40,13 @@ class Accesses:
 
     @property
     def all_names(self) -> frozenset[str]:
+        """Return the names of all buffers that the statement reads or writes."""
         return self.reads | self.writes
 
 
 @cache_by_identity(1 << 14)
 def find_accesses(stmt: tile.Stmt) -> Accesses:
-    """Return what a statement, with all that is nested in it, reads and writes."""
+    """Return the names of the buffers that a statement and all nested in it read, and of those they write."""
     return Accesses(frozenset(b.name for b in find_reads(stmt)), frozenset(b.name for b in find_writes(stmt)))
 
 
@@ -58,8 +59,8 @@ class LoopBody:
     outside: frozenset[str]
 
     def find_users(self, buffer: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the statements that touch the tile: those before the first that reads it, and the others. A TMA load,
-        which a role of its own may issue, is the only one of the first part."""
+        """Return the indices of statements that touch a tile: a first TMA load, or those before the first reader;
+        and the rest. A TMA load is alone in the first part, since a role of its own may issue it."""
         using = tuple(i for i, a in enumerate(self.touched) if buffer in a.all_names)
         if using and _is_tma_load(self.statements[using[0]]):
             return using[:1], using[1:]
@@ -67,7 +68,7 @@ class LoopBody:
         return tuple(i for i in using if i < first), tuple(i for i in using if i >= first)
 
     def why_not_versioned(self, buffer: tile.Buffer) -> str | None:
-        """Return why a tile that the loop writes has one version only, or None."""
+        """Return why a shared tile of the loop cannot have several versions, as text; None if it can."""
         name = buffer.name
         producers, consumers = self.find_users(name)
         if name in self.outside:
@@ -82,7 +83,7 @@ class LoopBody:
         return None
 
     def why_not_fed(self, copy: tile.TileOp) -> str | None:
-        """Return why a role of its own could not fill the copy's tile, or None."""
+        """Return why a producer role could not fill the copy's destination tile, as text; None if it could."""
         buffer = copy.regions[1]
         if not buffer.is_whole:
             return f"it fills only a part of {buffer.buffer.name}"
@@ -94,20 +95,22 @@ class LoopBody:
 
 @cache_by_identity(1 << 10)
 def analyse_loop_body(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = False) -> LoopBody:
-    """Return the loop's statements and touches. `to_be_fed`: as if TMA made all copies from tensors."""
+    """Return the loop's scheduled statements, what each touches, and the buffers used outside, except shared rings.
+    `to_be_fed`: as if TMA made all copies from tensors."""
     outside = find_touched_outside(kernel, loop) - find_sharing_loops(kernel, loop, to_be_fed).keys()
     return replace(_analyse_alone(loop), outside=outside)
 
 
 @cache_by_identity(1 << 10)
 def _analyse_alone(loop: tile.For) -> LoopBody:
-    """Return the loop's statements and touches, as if nothing were outside."""
+    """Return the loop's scheduled statements and what each touches, as if no buffer were used outside the loop."""
     statements = find_scheduled_statements(loop)
     return LoopBody(statements, tuple(find_accesses(s) for s in statements), frozenset())
 
 
 def find_sharing_loops(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = False) -> dict[str, tuple[tile.For, ...]]:
-    """Return the tiles of which other pipelined loops have versions too, with these loops."""
+    """Return, by tile in one ring with other loops, those loops (`to_be_fed`: as if TMA made all copies from
+    tensors)."""
     users = find_shared_ring_tiles(kernel, to_be_fed).items()
     return {
         buffer: tuple(one for one in of if one is not loop) for buffer, of in users if any(one is loop for one in of)
@@ -116,9 +119,9 @@ def find_sharing_loops(kernel: tile.Kernel, loop: tile.For, to_be_fed: bool = Fa
 
 @cache_by_identity(16)
 def find_shared_ring_tiles(kernel: tile.Kernel, to_be_fed: bool = False) -> dict[str, tuple[tile.For, ...]]:
-    """Return the tiles of which several pipelined loops have versions, with these loops: each loop overwrites the
-    tile before it reads it, and nothing else touches it. TMA, which counts bytes, fills it in all of the loops or in
-    none."""
+    """Return tiles that several innermost pipelined loops can have in one ring, and these (`to_be_fed`: if TMA
+    loaded all). Each loop overwrites the tile before it reads it, and nothing else touches it. TMA, which counts
+    bytes, fills it in all of the loops or in none."""
     loops = [s for s in find_pipelined_loops(kernel.body) if not find_pipelined_loops(s.body)]
     if len(loops) < 2:
         return {}
@@ -137,19 +140,19 @@ def find_shared_ring_tiles(kernel: tile.Kernel, to_be_fed: bool = False) -> dict
 
 
 def _is_filled_by_tma(inside: LoopBody, buffer: tile.Buffer, to_be_fed: bool) -> bool:
-    """Return True if TMA fills the tile in this loop."""
+    """Return True if TMA fills the tile in this loop; with `to_be_fed`, for any copy from a tensor."""
     first = inside.statements[inside.find_users(buffer.name)[0][0]]
     return _is_tma_load(first) or (to_be_fed and isinstance(first, tile.TileOp) and is_load(first))
 
 
 def count_scheduled_versions(loop: tile.For) -> int | None:
-    """Return the number of versions of each tile in a manual schedule; None without one."""
+    """Return how many versions each tile has by a loop's manual schedule; None if the loop has no such schedule."""
     return None if loop.stage is None else loop.num_stages or max(loop.stage) + 1
 
 
 def count_ring_versions(loop: tile.For, plan: RingPlan) -> int:
-    """Return the number of versions of a ring's tiles in a manual schedule; 0 without one. Hardware loads may be in
-    flight while the statements of one stage run; what threads compute is not."""
+    """Return how many versions a ring's tiles have by a loop's manual schedule; 0 if the loop has no such schedule.
+    Hardware loads may be in flight while the statements of one stage run; what threads compute is not."""
     if loop.stage is None:
         return 0
     statements, stages = find_scheduled_statements(loop), loop.stage
@@ -162,7 +165,7 @@ RingGroup = int | tuple[tuple[int, ...], object]
 
 
 def plan_rings(kernel: tile.Kernel, loop: tile.For) -> tuple[RingPlan, ...]:
-    """Return the tiles that may have several versions, grouped into rings by who fills and who reads them. Copies from
+    """Group the loop's tiles that may have several versions into rings, by their producers and consumers. Copies from
     tensors by one mechanism fill one ring, each other producer its own; producers of one group of the loop fill one
     ring alone. Tiles with versions in several loops are in one ring in all of these, or in none."""
     inside = analyse_loop_body(kernel, loop)
@@ -191,8 +194,8 @@ def plan_rings(kernel: tile.Kernel, loop: tile.For) -> tuple[RingPlan, ...]:
 
 
 def _choose_group(loop: tile.For, inside: LoopBody, buffer: tile.Buffer) -> RingGroup:
-    """Return the loop's group of the tile's producer; else its readers, and how it is filled. A prefetch to registers
-    counts as its last use: factors of one product are in one ring."""
+    """Return the key of the tile's ring: its producer's hinted group, else its readers and how it is filled. A prefetch
+    to registers counts as its last use: factors of one product are in one ring."""
     producers, consumers = inside.find_users(buffer.name)
     statements = inside.statements
     hint_groups = (loop.scheduling_hints and loop.scheduling_hints.groups) or (-1,) * len(statements)
@@ -210,8 +213,8 @@ def is_load(op: tile.TileOp) -> bool:
 
 
 def is_pipelined(loop: tile.For) -> bool:
-    """Return True if the loop is pipelined. `num_stages=0` switches that off. By default, a loop around a pipelined one
-    is pipelined only if it loads tiles itself: else there is nothing to prefetch."""
+    """Return True for T.Pipelined without `num_stages=0`; one around a pipelined loop must have loads or stages of its
+    own. Otherwise there is nothing to prefetch."""
     if loop.kind != "pipelined" or loop.num_stages == 0:
         return False
     if loop.stage is not None or loop.num_stages is not None:
@@ -220,16 +223,18 @@ def is_pipelined(loop: tile.For) -> bool:
 
 
 def find_pipelined_loops(body: tuple[tile.Stmt, ...]) -> tuple[tile.For, ...]:
-    """Return the pipelined loops in program order: a loop before those in it."""
+    """Return the pipelined loops among these statements at any depth, in program order: a loop before those in it."""
     return tuple(s for s in tile.walk_statements(body) if isinstance(s, tile.For) and is_pipelined(s))
 
 
 def _is_tma_load(stmt: tile.Stmt) -> bool:
+    """Return True if the statement is a copy from a tensor to a shared tile by TMA."""
     return isinstance(stmt, tile.TileOp) and is_load(stmt) and stmt.via == "tma"
 
 
 def why_not_fed(kernel: tile.Kernel, loop: tile.For, copy: tile.TileOp | None = None) -> str | None:
-    """Return why a producer role could not issue this copy of the loop, or some copy of it, or None."""
+    """Return why a producer role could not issue this load of the loop (None: the first it could not), None if it
+    could."""
     inside = analyse_loop_body(kernel, loop, True)
     for stmt in inside.statements:
         if isinstance(stmt, tile.TileOp) and is_load(stmt) and (copy is None or copy is stmt):
@@ -240,9 +245,11 @@ def why_not_fed(kernel: tile.Kernel, loop: tile.For, copy: tile.TileOp | None = 
 
 
 def find_outside_use(kernel: tile.Kernel, loop: tile.For, buffer: str) -> tile.Stmt | None:
-    """Return the first statement outside of the loop that touches the tile, the innermost one."""
+    """Return the first and innermost statement but the loop that touches the buffer, itself or by what is in it, or
+    None."""
 
     def find_use(stmts: tuple[tile.Stmt, ...]) -> tile.Stmt | None:
+        """Return the first and innermost of these statements that touches the buffer, passing over the loop."""
         for stmt in stmts:
             if stmt is not loop and buffer in find_accesses(stmt).all_names:
                 return next((s for inner in tile.nested_bodies(stmt) if (s := find_use(inner)) is not None), stmt)
@@ -252,12 +259,12 @@ def find_outside_use(kernel: tile.Kernel, loop: tile.For, buffer: str) -> tile.S
 
 
 def find_touched_outside(kernel: tile.Kernel, *loops: tile.For) -> frozenset[str]:
-    """Return the buffers that are used outside the bodies of these loops: by other statements, and in bounds and
-    conditions of the loops and of those around them."""
+    """Return the names of buffers used anywhere but in these loops' bodies; the loops' own bounds count as outside."""
     names: set[str] = set()
     ours = {loop.var for loop in loops}
 
     def visit_statements(stmts: tuple[tile.Stmt, ...]) -> None:
+        """Add the names that the statements touch to `names`, without the bodies of these loops."""
         for stmt in stmts:
             if not any(isinstance(s, tile.For) and s.var in ours for s in tile.walk_statements((stmt,))):
                 names.update(find_accesses(stmt).all_names)

@@ -20,12 +20,12 @@ def mark_replayable_binds(body: tuple[tile.Stmt, ...]) -> tuple[bool, ...]:
 
 
 def find_scheduled_statements(loop: tile.For) -> tuple[tile.Stmt, ...]:
-    """Return the statements that a schedule places."""
+    """Return the statements of the loop's body that a schedule places: all but the replayed binds."""
     return tuple(s for s, again in zip(loop.body, mark_replayable_binds(loop.body), strict=True) if not again)
 
 
 def find_replayed_binds(loop: tile.For) -> tuple[tile.Bind, ...]:
-    """Return the binds that are evaluated anew at each use, in program order."""
+    """Return the binds of the loop's body that read nothing it writes, so each use evaluates them anew."""
     again = mark_replayable_binds(loop.body)
     return tuple(s for s, r in zip(loop.body, again, strict=True) if r and isinstance(s, tile.Bind))
 
@@ -38,8 +38,7 @@ def find_scheduled_binds(body: tuple[tile.Stmt, ...]) -> tuple[tile.Bind, ...]:
 
 
 def find_needed_variables(body: tuple[tile.Stmt, ...]) -> dict[int, frozenset[tile.Var]]:
-    """Return the variables that each statement of a loop body needs, by its place; those that its replayed binds need
-    are among them."""
+    """Return, by index, the variables that each statement of a body uses, itself or through replayed binds."""
     replays: dict[tile.Var, frozenset[tile.Var]] = {}
     needed = {}
     for place, (stmt, again) in enumerate(zip(body, mark_replayable_binds(body), strict=True)):
@@ -57,7 +56,7 @@ def find_needed_variables(body: tuple[tile.Stmt, ...]) -> dict[int, frozenset[ti
 
 
 def find_bind_users(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yield each scheduled bind with the statements that use its value, as indices of scheduled statements."""
+    """Yield each scheduled bind and the statements that use its value, as indices of scheduled statements."""
     again, needed = mark_replayable_binds(body), find_needed_variables(body)
     places = [place for place, is_replayed in enumerate(again) if not is_replayed]
     for number, place in enumerate(places):

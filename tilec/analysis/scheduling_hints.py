@@ -22,8 +22,7 @@ Entry = TypeVar("Entry")
 
 
 def list_asynchronous_hints(loop: tile.For) -> Iterator[Label | bool | None]:
-    """Yield, for each statement of the body, the label of the hint that makes it asynchronous, False where it must not
-    be, None without a hint."""
+    """Yield each body statement's asynchronous hint: its label if requested, False if forbidden, None without one."""
     hints = loop.scheduling_hints
     flags = iter((hints and hints.asynchronous) or ())
     for again in mark_replayable_binds(loop.body):
@@ -32,7 +31,8 @@ def list_asynchronous_hints(loop: tile.For) -> Iterator[Label | bool | None]:
 
 
 def apply_asynchronous_hint(part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
-    """Apply an asynchronous hint to a copy. Errors: `async-impossible`."""
+    """Return the statements with a forbidden cp.async copy turned into one by registers; refuse an impossible request.
+    Errors: `async-impossible`."""
     copy = part[0]
     if hint is None or not isinstance(copy, Copy | Im2col):
         return part
@@ -55,14 +55,13 @@ def apply_asynchronous_hint(part: tuple[tile.Stmt, ...], hint: Label | bool | No
 
 
 def find_data_sources(statements: Sequence[tile.Stmt], number: int) -> tuple[int, ...]:
-    """Return the earlier statements that have last written what statement `number` reads."""
+    """Return the indices of the last earlier writers of the buffers that statement `number` reads."""
     last = {b.name: i for i in range(number) for b in find_writes(statements[i])}
     return tuple(sorted({last[b.name] for b in find_reads(statements[number]) if b.name in last}))
 
 
 def build_explicit_waits(kernel: tile.Kernel, loop: tile.For) -> Iterator[tuple[WaitCopies, ...]]:
-    """Yield, for each statement of the body, the waits that `sync` adds: for what the listed statements write and it
-    does not read."""
+    """Yield, for each body statement, the wait that its `sync` hint adds before it, or () where it adds none."""
     waits = loop.scheduling_hints.sync if loop.scheduling_hints is not None else None
     statements = find_scheduled_statements(loop)
     numbers = iter(range(len(statements)))
@@ -75,13 +74,13 @@ def build_explicit_waits(kernel: tile.Kernel, loop: tile.For) -> Iterator[tuple[
 
 
 def _find_results(kernel: tile.Kernel, stmt: tile.Stmt) -> Iterator[tile.Buffer]:
-    """Yield what a statement writes; of a loop, only what is used outside, as the rest may have versions there."""
+    """Yield the buffers a statement writes; for a loop, only tensors and what statements outside of it use."""
     used = find_touched_outside(kernel, stmt) if isinstance(stmt, tile.For) else frozenset()
     return (b for b in find_writes(stmt) if not isinstance(stmt, tile.For) or b.scope == "global" or b.name in used)
 
 
 def expand_statements(loop: tile.For, parts: Sequence[tuple[tile.Stmt, ...]]) -> tile.For:
-    """Return the loop with each statement replaced by several, which share its place in a manual schedule."""
+    """Return the loop with each statement replaced by its list in `parts`; all of a list keep its schedule place."""
     new = replace(loop, body=tuple(s for part in parts for s in part))
     if loop.stage is None or loop.order is None:
         return new
@@ -93,7 +92,7 @@ def expand_statements(loop: tile.For, parts: Sequence[tuple[tile.Stmt, ...]]) ->
 
 
 def rewrite_scheduled_bodies(stmt: tile.Stmt, each: Callable[[tile.Stmt], tuple[tile.Stmt, ...]]) -> tile.Stmt:
-    """Rewrite the statements directly inside one; those of a loop keep their places in a manual schedule."""
+    """Rewrite each statement nested directly in `stmt` by `each`; in a loop the results keep their schedule place."""
     if not isinstance(stmt, tile.For):
         return map_nested_bodies(stmt, lambda body: map_statements(body, each))
     parts = [each(inner) for inner in stmt.body]
@@ -106,8 +105,8 @@ def repeat_entries(entries: tuple[Entry, ...], counts: list[int]) -> tuple[Entry
 
 
 def split_hints(scheduling_hints: tile.SchedulingHints | None, counts: list[int]) -> tile.SchedulingHints | None:
-    """Return the hints for a body in which statement i has become counts[i]; the last of them is in its group. Waits of
-    `sync` are statements by now."""
+    """Return the hints, without `sync`, for a body where statement i became counts[i], the last of which keeps its
+    group. Waits of `sync` are statements by now."""
     if scheduling_hints is None:
         return None
     asynchronous, groups = scheduling_hints.asynchronous, scheduling_hints.groups

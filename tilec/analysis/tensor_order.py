@@ -26,8 +26,8 @@ class _LoopIterations:
 
 
 def find_ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
-    """Return the tensors whose accesses must keep their order: written by one statement and touched by another, or
-    written repeatedly, perhaps in the same place."""
+    """Return the tensors whose accesses must keep their order: written, and touched twice or in the same place
+    again. Operations that commute, and scatters among themselves, do not count twice."""
     places: dict[str, int] = {}
     written: set[str] = set()
     scattered: set[str] = set()
@@ -41,6 +41,8 @@ def find_ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
     def visit_body(
         body: tuple[tile.Stmt, ...], loops: tuple[_LoopIterations, ...], values: dict[tile.Var, tile.Expr]
     ) -> None:
+        """Count the touches of each tensor in `places`, one more for a write that a loop may repeat in place. Adds
+        to `written` and `scattered`, too."""
         for stmt in body:
             if isinstance(stmt, tile.For | tile.If | tile.While):
                 for nested in tile.nested_bodies(stmt):
@@ -77,7 +79,7 @@ def find_ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
 
 
 def _find_iterations(stmt: tile.For | tile.If | tile.While) -> tuple[_LoopIterations, ...]:
-    """Return the variables that distinguish the iterations of a loop; none for an `if`."""
+    """Return the variables that tell a statement's iterations apart, one for a loop or several; none for an `if`."""
     match stmt:
         case tile.For(distinct_by=tuple(names)):
             return tuple(map(_LoopIterations, names))
@@ -94,7 +96,8 @@ def _find_iterations(stmt: tile.For | tile.If | tile.While) -> tuple[_LoopIterat
 def _moves_every_iteration(
     stmt: tile.Stmt, tensor: tile.Buffer, loops: tuple[_LoopIterations, ...], values: Mapping[tile.Var, tile.Expr]
 ) -> bool:
-    """Return True if the statement writes another part of the tensor in each iteration of these loops."""
+    """Return True if the tile operation surely writes another box of the tensor in each iteration; False with
+    strides."""
     if not isinstance(stmt, tile.TileOp) or tensor.strides is not None:  # strides may make rows overlap
         return False
     regions = [r for r in stmt.regions if r.buffer == tensor]
@@ -104,11 +107,10 @@ def _moves_every_iteration(
 def _find_distinguished_variables(
     region: tile.Region, loops: tuple[_LoopIterations, ...], values: Mapping[tile.Var, tile.Expr]
 ) -> set[str]:
-    """Return the variables of which no two values give boxes that overlap, whatever the values of the others.
+    """Return the loop variables for which two different values never give overlapping boxes of the tensor.
 
     Along one dimension the box starts at a sum of multiples of variables. Sorted by step, each must step over the whole
-    range of the smaller ones, as the digits of a number do.
-    """
+    range of the smaller ones, as the digits of a number do."""
     found: set[str] = set()
     for start, extent in zip(region.start, region.extent, strict=True):
         steps: list[tuple[int, int | None, str]] = []

@@ -68,7 +68,7 @@ class RegionAnalysis:
     # ---- what is touched ----
 
     def find_touched(self, stmt: tile.Stmt) -> TouchedBoxes:
-        """Return the boxes of tensors that a statement reads and writes, by name of the tensor."""
+        """Return the boxes of tensors that a statement reads and those that it writes, by the tensor's name."""
         reads: dict[str, tuple[AccessBox, ...]] = {}
         writes: dict[str, tuple[AccessBox, ...]] = {}
         for found, buffer, box in self.find_accesses(stmt, self.ranges):
@@ -79,7 +79,7 @@ class RegionAnalysis:
     def find_accesses(
         self, stmt: tile.Stmt, ranges: dict[tile.Var, Interval]
     ) -> Iterator[tuple[bool, tile.Buffer, AccessBox]]:
-        """Yield each access to a tensor, with True if it writes."""
+        """Yield each access of a statement to a tensor as (is a write, tensor, box), nested statements included."""
         for load in tile.walk_loads(stmt):
             if load.buffer.scope == "global":
                 yield False, load.buffer, self.build_element_box(load.buffer, load.indices, ranges)
@@ -106,12 +106,12 @@ class RegionAnalysis:
     def build_element_box(
         self, buffer: tile.Buffer, indices: Sequence[tile.Expr], ranges: Mapping[tile.Var, Interval]
     ) -> AccessBox:
-        """Return the box of one element, whose indices move within these ranges."""
+        """Return the box that one element covers while its indices move within these ranges of variables."""
         return self.build_box(tile.Region(buffer, tuple(indices), (1,) * len(indices)), ranges)
 
     def build_box(self, region: tile.Region, ranges: Mapping[tile.Var, Interval]) -> AccessBox:
-        """Return the box of a region; unknown for elements of less than a byte, which share one. Where strides are
-        given, rows may overlap."""
+        """Return the box of a region; one that may be anywhere for elements of less than a byte or several lanes. Where
+        strides are given, rows may overlap."""
         if region.buffer.dtype.bits < 8 or region.buffer.lanes != 1:
             return ()
         sides = tuple(
@@ -121,7 +121,7 @@ class RegionAnalysis:
         return sides if strides is None else _flatten_box(sides, strides)
 
     def build_side(self, start: tile.Expr, extent: int, ranges: Mapping[tile.Var, Interval]) -> BoxSide:
-        """Return the interval of indices along one dimension, relative to the loop's variable."""
+        """Return the interval of a region's indices along one dimension, relative to loop variable and invariants."""
         form = affine_form(tile.substitute_variables(start, self.values))
         coefficient, fixed = 0, []
         first, last = float(form.constant), float(form.constant + extent - 1)
@@ -136,7 +136,7 @@ class RegionAnalysis:
         return BoxSide(coefficient, frozenset(fixed), first, last)
 
     def is_fixed(self, expr: tile.Expr) -> bool:
-        """Return True if the expression is invariant in the loop."""
+        """Return True if the expression is invariant in the loop: no variable that moves, no load, no call."""
         parts = tuple(tile.walk_expr(expr))
         moving = (part == self.loop.var or part in self.inner for part in parts if isinstance(part, tile.Var))
         return not any(moving) and not any(isinstance(part, tile.Load | tile.Call | tile.Ptx) for part in parts)
@@ -144,13 +144,13 @@ class RegionAnalysis:
     # ---- how far apart ----
 
     def find_distance(self, one: Sequence[AccessBox], other: Sequence[AccessBox], least: int) -> int | None:
-        """Return the smallest number of iterations, `least` or more, after which `other` may reach an element of `one`;
-        None if it never does."""
+        """Return the fewest iterations, at least `least`, until a box of `other` may meet one of `one`; None if
+        never."""
         found = (self._find_box_distance(a, b, least) for a in one for b in other)
         return min((d for d in found if d is not None), default=None)
 
     def _find_box_distance(self, one: AccessBox, other: AccessBox, least: int) -> int | None:
-        """Return the fewest iterations, `least` or more, after which the two boxes may meet; None if never."""
+        """Return the fewest iterations, at least `least`, after which two boxes may meet; None if they never do."""
         first, last = float(least), math.inf if self.count is None else self.count - 1.0
         for a, b in zip(one, other, strict=True) if len(one) == len(other) else ():
             low, high = self._bound_iterations(a, b)
@@ -158,7 +158,7 @@ class RegionAnalysis:
         return int(first) if first <= last else None
 
     def _bound_iterations(self, a: BoxSide, b: BoxSide) -> Interval:
-        """Return the interval of iterations after which b may reach a, in this dimension."""
+        """Return the range of iteration distances at which side b may reach side a: all if unknown, empty if never."""
         if a.fixed != b.fixed:
             return UNKNOWN
         if a.coefficient != b.coefficient:
@@ -175,7 +175,7 @@ class RegionAnalysis:
         )
 
     def _fold_variable(self, side: BoxSide) -> BoxSide:
-        """Return the side with the loop variable's range added to its interval."""
+        """Return the side without its loop variable, whose whole range widens the interval instead."""
         low, high = (side.coefficient * bound for bound in self.ranges.get(self.loop.var, UNKNOWN)) if (
             side.coefficient
         ) else (0.0, 0.0)  # fmt: skip
@@ -183,7 +183,7 @@ class RegionAnalysis:
 
 
 def _flatten_box(sides: AccessBox, strides: Sequence[object]) -> AccessBox:
-    """Return a box of a tensor with strides as an interval of its memory."""
+    """Return a box of a tensor with strides as one interval of its memory; () where a stride is unknown."""
     if not all(isinstance(stride, int) and stride > 0 for stride in strides):
         return ()
     coefficient, first, last = 0, 0.0, 0.0

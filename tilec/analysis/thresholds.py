@@ -16,7 +16,7 @@ OPPOSITES: dict[str, tile.BinaryOp] = {"lt": "ge", "ge": "lt", "le": "gt", "gt":
 
 
 def solve_threshold(var: tile.Var, factor: int, rest: Affine) -> tile.Expr:
-    """Solve factor · var + rest < 0 for the variable."""
+    """Return `factor · var + rest < 0` as `var < bound` or `var >= bound`; for factor 0 as `rest < 0`."""
     if factor == 0:
         return tile.Binary("lt", _build_sum(rest, 1, 0), tile.int32_const(0), BOOL)
     by = tile.int32_const(abs(factor))
@@ -27,20 +27,21 @@ def solve_threshold(var: tile.Var, factor: int, rest: Affine) -> tile.Expr:
 
 
 def _build_sum(form: Affine, factor: int, extra: int) -> tile.Expr:
+    """Return the expression factor · form + extra, folded."""
     scaled = Affine(tuple((atom, c * factor) for atom, c in form.terms), 0)
     return fold_expr(add_exprs(scaled.without_constant(), tile.int32_const(form.constant * factor + extra)))
 
 
 def build_difference(op: str, a: tile.Expr, b: tile.Expr) -> Affine:
-    """Return the sum that is negative where the comparison holds."""
+    """Return the sum of a and b's terms that is negative exactly where the integer comparison `a op b` holds."""
     left, right = (a, b) if op in ("lt", "le") else (b, a)
     form = affine_form(tile.Binary("sub", left, right, INT32))
     return form if op in ("lt", "gt") else replace(form, constant=form.constant - 1)
 
 
 def find_threshold(comparison: tile.Binary, var: tile.Var, moving: frozenset[tile.Var]) -> tile.Binary | None:
-    """Return the comparison as `var < …` or `var >= …`, if it changes its value once in the loop, else None. `moving`
-    are variables that other statements of the loop set."""
+    """Return the comparison as `var < bound` or `var >= bound` with a bound fixed in the loop, or None if it has none.
+    `moving` are variables that other statements of the loop set."""
     if comparison.op not in tile.COMPARISONS[:4] or comparison.a.dtype != INT32:
         return None
     form = build_difference(comparison.op, comparison.a, comparison.b)
@@ -55,13 +56,14 @@ def find_threshold(comparison: tile.Binary, var: tile.Var, moving: frozenset[til
 
 
 def select_likely_branch(stmt: tile.Stmt, loop: tile.For, kernel: tile.Kernel) -> tile.Stmt:
-    """Return the part of a loop's statement that most iterations run: all of a branch that depends on data."""
+    """Return an `if` reduced to the branch that the middle iteration takes; as it is if unknown, like any other
+    statement."""
     likely = _find_likely_branch(stmt, loop, kernel) if isinstance(stmt, tile.If) else None
     return stmt if likely is None or not isinstance(stmt, tile.If) else replace(stmt, then=likely, orelse=())
 
 
 def _find_likely_branch(stmt: tile.If, loop: tile.For, kernel: tile.Kernel) -> tuple[tile.Stmt, ...] | None:
-    """Return the branch that the middle iteration takes; None if the condition depends on data."""
+    """Return the branch that the loop's middle iteration takes in the middle block; None if that is not known."""
     moving = frozenset({loop.var, *(s.var for s in tile.walk_statements(loop.body) if isinstance(s, tile.Bind))})
     if not _has_thresholds_only(stmt.condition, loop.var, moving):
         return None
@@ -77,7 +79,7 @@ def _find_likely_branch(stmt: tile.If, loop: tile.For, kernel: tile.Kernel) -> t
 def _find_middle_values(
     body: tuple[tile.Stmt, ...], loop: tile.For, names: dict[tile.Var, tile.Expr]
 ) -> dict[tile.Var, tile.Expr] | None:
-    """Return the known values of variables in the middle iteration of the loop; None if it is not in this body."""
+    """Return the known values of variables in the loop's middle iteration; None if the loop is not in this body."""
     known = dict(names)
     for stmt in body:
         if isinstance(stmt, tile.Bind):
@@ -93,7 +95,7 @@ def _find_middle_values(
 
 
 def _find_middle_iteration(loop: tile.For, names: dict[tile.Var, tile.Expr]) -> dict[tile.Var, tile.Expr]:
-    """Return the loop variable's value in the middle iteration, if start and trip count are known."""
+    """Return the loop variable's value in the middle iteration; nothing if start or trip count is unknown."""
     start, count = (fold_expr(tile.substitute_variables(e, names)) for e in (loop.start, build_trip_count(loop)))
     if isinstance(start, tile.Const) and isinstance(count, tile.Const) and int(count.value) > 0:
         return {loop.var: tile.int32_const(int(start.value) + int(count.value) // 2 * loop.step)}
@@ -101,7 +103,7 @@ def _find_middle_iteration(loop: tile.For, names: dict[tile.Var, tile.Expr]) -> 
 
 
 def _has_thresholds_only(condition: tile.Expr, var: tile.Var, moving: frozenset[tile.Var]) -> bool:
-    """Return whether a condition consists of comparisons that change once in the loop."""
+    """Return whether a condition has only comparisons, joined by and, or, not, that change once in the loop."""
     match condition:
         case tile.Unary(op="not", a=a):
             return _has_thresholds_only(a, var, moving)

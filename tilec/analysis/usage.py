@@ -17,7 +17,7 @@ _CACHE_SIZE = 1 << 14
 
 
 def find_tensor_directions(kernel: tile.Kernel) -> dict[str, Direction]:
-    """Return the direction of each tensor parameter in order: `in` is never written, `out` is never read. An unused
+    """Return for each tensor parameter "in" if it is never written, "out" if it is never read, else "inout". An unused
     tensor is `in`."""
     body = kernel.body
     read = {b.name for stmt in body for b in find_reads(stmt)}
@@ -42,7 +42,7 @@ def find_writes(stmt: tile.Stmt) -> tuple[tile.Buffer, ...]:
 
 
 def find_unread_tiles(kernel: tile.Kernel) -> frozenset[str]:
-    """Return the shared tiles and fragments that are never read: the order of writes to them does not matter."""
+    """Return the names of the shared tiles and fragments that no statement reads."""
     read = {buffer for stmt in kernel.body for buffer in find_reads(stmt)}
     return frozenset(b.name for b in kernel.buffers if b.scope in ("shared", "fragment") and b not in read)
 

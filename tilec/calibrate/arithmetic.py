@@ -43,11 +43,14 @@ def arithmetic_probes() -> Iterator[Probe]:
 
 
 def _float_literal(value: float) -> str:
+    """Return a number as a PTX literal of an fp32 value: 0f and eight hexadecimal digits."""
     return f"0f{np.float32(value).view(np.uint32):08X}"
 
 
 def _fma_chain(both: bool = False) -> str:
-    """Return a chain of x = x / 2 + 1 / 2, which converges to 1 from the thread's index."""
+    """Return PTX that times a loop of x = x / 2 + 1 / 2 from the thread's index, with x to %word; `both`: in cycles and
+    ns.
+    """
     half = _float_literal(0.5)
     chain = "\n".join([f"    fma.rn.f32 %f0, %f0, {half}, {half};"] * (2 * CHAIN))
     body = emit_loop(chain)
@@ -58,7 +61,7 @@ def _fma_chain(both: bool = False) -> str:
 
 
 def _expected_halving(run: Run) -> Array:
-    """Return the words that the chain of multiply-adds leaves, from the thread's index."""
+    """Return the words that every block's 32 threads have after the chain of x / 2 + 1 / 2 from their index."""
     x = np.arange(32, dtype=np.float32)
     for _ in range(min(2 * CHAIN * run.trip_count, 100)):
         x = x * np.float32(0.5) + np.float32(0.5)
@@ -66,7 +69,7 @@ def _expected_halving(run: Run) -> Array:
 
 
 def _mufu_chains(name: str, chains: int, rounds: int) -> str:
-    """Return interleaved chains of a transcendental instruction. The word is their maximum."""
+    """Return a timed PTX loop of `rounds` links of each of `chains` chains of MUFU[`name`]; the word is the maximum."""
     before, instruction, _ = MUFU[name]
     lines = [
         f"    {text.format(x=f'%f{chain}', t=f'%f{chain + 16}')}"
@@ -83,9 +86,10 @@ def _mufu_chains(name: str, chains: int, rounds: int) -> str:
 
 
 def _expect_iterated(name: str, rounds: int, threads: int) -> Callable[[Run], Array]:
-    """Return the expectation that each thread leaves the function applied again and again to START."""
+    """Return the function of a run's expected words: MUFU's function applied rounds × trip count times to START."""
 
     def compute_words(run: Run) -> Array:
+        """Return START with the function applied rounds × trip count times, for every thread of every block."""
         x = np.float64(START)
         for _ in range(rounds * run.trip_count):
             x = MUFU[name][2](x)
@@ -95,7 +99,7 @@ def _expect_iterated(name: str, rounds: int, threads: int) -> Callable[[Run], Ar
 
 
 def _shuffle_chain() -> str:
-    """Return a chain of shuffles and maxima, which spreads the largest lane number to all lanes."""
+    """Return a timed PTX loop of shuffles and maxima, which spreads the largest lane number to all lanes."""
     steps = "\n".join(
         f"    shfl.sync.bfly.b32 %f1, %f0, {1 << step % 5}, 31, -1;\n    max.f32 %f0, %f0, %f1;"
         for step in range(CHAIN)

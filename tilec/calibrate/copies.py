@@ -84,7 +84,7 @@ def copy_probes() -> Iterator[Probe]:
 
 
 def _memory_word(run: Run, index: int | Array) -> Array:
-    """Return words of the memory; zeros outside, as in a copied box."""
+    """Return the words of the run's memory at these indices, and zero beyond its end, as in a copied box."""
     at = np.asarray(index)
     found: Array = np.where(at < len(run.words), run.words[np.minimum(at, len(run.words) - 1)], 0).astype(np.uint32)
     return found
@@ -98,10 +98,14 @@ _READ_BACK = "    ld.shared.b32 %word, [%smem];\n"
 
 
 def _load_latency(box: int) -> str:
-    """Return loads issued and awaited by thread 0, with the time of their issue in %t2. The number of iterations is
-    even, so that the barrier's phase ends as it began."""
+    """Return PTX in which thread 0 loads boxes one at a time, timed from DRAM, then from L2; %t2 adds up the latter's
+    issue.
+
+    It has an even number of iterations, so that the barrier's phase ends as it began.
+    """
 
     def load_boxes(name: str) -> str:
+        """Return a loop labelled `name` that loads the next box, adds its issue cycles to %t2, and waits for it."""
         return emit_loop(
             f"""    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars], {box * ROW_BYTES};
     mov.u64 %rd1, %clock64;
@@ -124,20 +128,24 @@ def _load_latency(box: int) -> str:
 
 
 def _expect_last_box(box: int) -> Callable[[Run], Array]:
+    """Return the function of a run's expected words: thread 0 has the first word of the last box, the others zero."""
     return lambda run: _word_of_thread_0(run, _memory_word(run, (run.trip_count - 1) * box * WORDS))
 
 
 def _word_of_thread_0(run: Run, word: int | Array) -> Array:
-    """Return the words of all threads: thread 0 leaves the word, the others zero."""
+    """Return an array of words, 32 for each block, in which thread 0 has `word` and the others zero."""
     found = np.zeros((run.blocks, 32), np.uint32)
     found[:, 0] = word
     return found
 
 
 def _store_latency(box: int) -> str:
-    """Return stores of one box after another, timed until shared memory is read and until the data is written."""
+    """Return PTX in which thread 0 stores a filled box row after row, timed until read, then until written."""
 
     def store_boxes(name: str, until: str) -> str:
+        """Return a loop labelled `name` that stores a box and waits: until read, or until written, by the suffix
+        `until`.
+        """
         return emit_loop(
             f"""    {_STORE} [%map, {{0, %r5}}], [%smem];
     cp.async.bulk.commit_group;
@@ -155,7 +163,7 @@ def _store_latency(box: int) -> str:
 
 
 def _read_stored_word(box: int) -> str:
-    """Read back the box that was stored last, the one before row %r5."""
+    """Return PTX that loads into %word the first word of the box that was stored last, one before row %r5."""
     return f"""    cp.async.bulk.wait_group 0;
     fence.proxy.async.global;
     sub.u32 %r5, %r5, {box};
@@ -165,6 +173,7 @@ def _read_stored_word(box: int) -> str:
 
 
 def _expected_fill(run: Run) -> Array:
+    """Return a run's expected words: thread 0 of each block has the word FILLED, the others zero."""
     return _word_of_thread_0(run, FILLED)
 
 
@@ -172,7 +181,10 @@ def _expected_fill(run: Run) -> Array:
 
 
 def _select_row(box: int, window: int) -> str:
-    """Compute in %r5 the first row of box %r4 of this block: blocks take turns, cyclically in the window."""
+    """Return PTX that computes in %r5 the first row of this block's box number %r4, and increments %r4.
+
+    Blocks take turns, cyclically in the window.
+    """
     return f"""    mad.lo.u32 %r5, %r4, %r7, %block;
     mul.lo.u32 %r5, %r5, {box};
     and.b32 %r5, %r5, {window - 1};
@@ -181,7 +193,7 @@ def _select_row(box: int, window: int) -> str:
 
 
 def _issue_box(box: int, window: int, slot: int) -> str:
-    """Return the announcement and the load of the next box into a slot."""
+    """Return PTX that loads the block's next box within `window` rows to a ring slot, announced to its mbarrier."""
     size = box * ROW_BYTES
     return f"""{_select_row(box, window)}    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars+{8 * slot}], {size};
     add.u32 %r8, %smem, {slot * size};
@@ -190,7 +202,9 @@ def _issue_box(box: int, window: int, slot: int) -> str:
 
 
 def _load_stream(box: int, window: int) -> str:
-    """Return a loop in which thread 0 keeps eight boxes in flight, and the wait for the last ones."""
+    """Return PTX in which thread 0 loads boxes, eight in flight, in a loop timed in cycles and ns, and waits for the
+    last.
+    """
     first = "".join(_issue_box(box, window, slot) for slot in range(SLOTS))
     body = "".join(emit_wait(slot, "%r6", f"WAIT{slot}") + _issue_box(box, window, slot) for slot in range(SLOTS))
     last = "".join(emit_wait(slot, "%r6", f"LAST{slot}") for slot in range(SLOTS))
@@ -203,9 +217,10 @@ def _load_stream(box: int, window: int) -> str:
 
 
 def _expect_stream(box: int, window: int) -> Callable[[Run], Array]:
-    """Return the expectation that thread 0 leaves the first word of the box that slot 0 got last."""
+    """Return the function of a run's expected words: thread 0 has the first word of the box that slot 0 got last."""
 
     def compute_words(run: Run) -> Array:
+        """Return, for thread 0 of each block, the first word of the box that slot 0 got last, and zeros."""
         # Slot 0 holds the first box of the last iteration's issues.
         row = (run.trip_count * SLOTS * run.blocks + np.arange(run.blocks)) * box & window - 1
         return _word_of_thread_0(run, _memory_word(run, row * WORDS))
@@ -214,7 +229,7 @@ def _expect_stream(box: int, window: int) -> Callable[[Run], Array]:
 
 
 def _store_stream(box: int) -> str:
-    """Return a loop in which thread 0 stores the same box to row after row, four of them in flight."""
+    """Return PTX that fills a box and times thread 0's stores of it to row after row, at most four in flight."""
     one = f"""{_select_row(box, SM_WINDOW)}    {_STORE} [%map, {{0, %r5}}], [%smem];
     cp.async.bulk.commit_group;
     cp.async.bulk.wait_group.read 3;
@@ -231,9 +246,10 @@ def _store_stream(box: int) -> str:
 
 
 def _cp_async_chain() -> str:
-    """Return a loop in which 128 threads copy 2048 bytes and wait for them."""
+    """Return PTX in which 128 threads copy 2048 bytes by cp.async and wait, timed from DRAM and then from L2."""
 
     def copy_rows(name: str) -> str:
+        """Return a loop, with its labels from `name`, that copies 16 bytes a thread by cp.async and waits for them."""
         start = "    mad.wide.u32 %rd3, %thread, 16, %memory;\n"
         body = """    cp.async.cg.shared.global [%r7], [%rd3], 16;
     cp.async.commit_group;
@@ -249,6 +265,7 @@ def _cp_async_chain() -> str:
 
 
 def _expected_last_copy(run: Run) -> Array:
+    """Return a run's expected words: each of 128 threads has the first word of its last 16-byte copy."""
     return np.tile(_memory_word(run, (run.trip_count - 1) * 512 + 4 * np.arange(128)), (run.blocks, 1))
 
 
@@ -257,9 +274,14 @@ STEP = 4096 + 128
 
 
 def _pointer_chase() -> str:
-    """Return a chain of loads, each at an address that depends on the last word: a load and an addition a link."""
+    """Return PTX in which thread 0 times dependent global loads from DRAM, then from L2; %word gets the last byte
+    offset.
+    """
 
     def follow_chain(name: str, start: str) -> str:
+        """Return a loop labelled `name` of four links from byte `start` of memory: load a word, add it and STEP to the
+        address.
+        """
         link = f"""    ld.global.cg.b32 %r8, [%rd3];
     cvt.u64.u32 %rd4, %r8;
     add.u64 %rd3, %rd3, %rd4;
@@ -276,7 +298,7 @@ MET:
 
 
 def _copy_rows() -> str:
-    """Return a loop in which each thread copies 64 bytes, 16 by 16, from the first half of the rows to the second."""
+    """Return a timed loop in which each thread copies 64 bytes from the first half of the rows to the second."""
     loads = "".join(
         f"    ld.global.v4.b32 {{%r{8 + 4 * i}, %r{9 + 4 * i}, %r{10 + 4 * i}, %r{11 + 4 * i}}}, "
         f"[%rd3+{16 * COPY_THREADS * i}];\n"
@@ -301,5 +323,6 @@ def _copy_rows() -> str:
 
 
 def _expected_copy(run: Run) -> Array:
+    """Return a run's expected words: the first word that each thread copied in the last iteration."""
     place = ((run.trip_count - 1) * run.blocks + np.arange(run.blocks)) * (COPY_BYTES // 4)
     return _memory_word(run, place[:, None] + 4 * np.arange(COPY_THREADS))

@@ -34,7 +34,7 @@ PATIENCE_SECONDS = 60
 
 
 def select_probes(target: Target) -> tuple[Probe, ...]:
-    """Return the probes whose instructions the target supports."""
+    """Return the probes whose instructions the target supports, in the order of PROBES."""
     return tuple(probe for probe in PROBES if all(target.has(feature) for feature in probe.features))
 
 
@@ -48,7 +48,7 @@ class Spread:
 
     @property
     def relative(self) -> float:
-        """Return half the distance from low to high, relative to the median."""
+        """Return half the distance from low to high divided by the median; 0 if the median is 0."""
         return (self.high - self.low) / 2 / abs(self.median) if self.median else 0.0
 
 
@@ -66,7 +66,9 @@ class Measurement:
     faults: Mapping[str, str]
 
     def spread(self, name: str) -> Spread:
-        """Return the median and the spread of a figure over its runs."""
+        """Return the median, tenth and ninetieth percentile of the figure's runs; raise KeyError if it was not
+        measured.
+        """
         ordered = sorted(self.figures[name])
         tenth = len(ordered) // 10
         return Spread(statistics.median(ordered), ordered[tenth], ordered[-1 - tenth])
@@ -77,7 +79,7 @@ def to_json(measurement: Measurement) -> str:
 
 
 def from_json(text: str, path: str) -> Measurement:
-    """Return the measurement in a file at `path`, written by `to_json`. Fails with `bad-measurements`."""
+    """Parse a measurement that `to_json` wrote; raise `bad-measurements`, naming `path`, for any other text."""
     try:
         read = schema.read_record(Measurement, schema.check_schema_version(readers.parse_json(text), SCHEMA), "")
     except ValueError as error:
@@ -112,7 +114,7 @@ class Device(Protocol):
     sms: int
 
     def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
-        """Measure one probe. Raises `ProbeFault` where it has no figures."""
+        """Return the time of one operation per pair of runs and reading; raise `ProbeFault` if the probe fails."""
 
 
 class Gpu:
@@ -123,7 +125,9 @@ class Gpu:
         self.gpu, self.driver, self.sms = known.name, known.driver, known.sms
 
     def run(self, probe: Probe, cubin: bytes, repeats: int) -> Slopes:
-        """Run the probe in a process of its own, and return the slopes that it prints."""
+        """Return the probe's slopes, measured in a process of its own; raise `ProbeFault` if it fails or takes a
+        minute.
+        """
         arguments = (probe.name, str(repeats), str(self.sms))
         command, patience = [sys.executable, "-m", "tilec.calibrate.measure", *arguments], PATIENCE_SECONDS
         environment = _child_environment()
@@ -142,14 +146,14 @@ class Gpu:
 
 
 def _child_environment() -> dict[str, str]:
-    """Return the environment of a probe's process, in which Python finds this tilec."""
+    """Return this process's environment with this tilec's folder first in PYTHONPATH."""
     here = str(Path(__file__).parents[2])
     paths = os.environ.get("PYTHONPATH", "")
     return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{paths}" if paths else here}
 
 
 def can_run_code(capability: tuple[int, int], target: Target) -> bool:
-    """Return whether a GPU of this capability runs the target's code: sm_90a on 9.0 only, sm_80 on any 8.x."""
+    """Return whether a GPU of this compute capability runs the target's code: sm_90a on 9.0 only, sm_80 on any 8.x."""
     digits = target.ptx_target.removeprefix("sm_").rstrip("af")
     wanted = int(digits[:-1]), int(digits[-1])
     if target.ptx_target[-1] == "a":
@@ -158,7 +162,7 @@ def can_run_code(capability: tuple[int, int], target: Target) -> bool:
 
 
 def find_gpu(target: Target) -> Gpu:
-    """Return this machine's GPU, if it runs the target's code. Fails with `no-gpu` or `wrong-gpu`."""
+    """Return this machine's GPU; raise `no-gpu` if there is none, `wrong-gpu` if it cannot run the target's code."""
     if not runtime.has_gpu():
         raise_error(
             "no-gpu",
@@ -183,12 +187,15 @@ def measure_target(
     note: Callable[[Probe], None] = lambda probe: None,
     keep: Callable[[Measurement], None] = lambda measurement: None,
 ) -> Measurement:
-    """Run every probe of the target. One that faults, or leaves wrong words, has no figures. `keep` receives the
-    results so far before each probe, in case a run never ends."""
+    """Run every probe that the target supports, and return the times, and the reason for each probe that failed.
+    `cubin_of` returns a probe's cubin. `note` is called with each probe. `keep` receives the results so far before each
+    probe, in case a run never ends.
+    """
     figures: dict[str, tuple[float, ...]] = {}
     faults: dict[str, str] = {}
 
     def results_so_far() -> Measurement:
+        """Return a measurement of the probes that have run up to now."""
         return Measurement(target.name, device.gpu, device.driver, date, device.sms, dict(figures), dict(faults))
 
     for probe in select_probes(target):
@@ -204,8 +211,10 @@ def measure_target(
 
 
 def measure_slopes(probe: Probe, kernel: Kernel, sms: int, repeats: int) -> Iterator[list[float]]:
-    """Yield for each pair of a short and a long run the time of one operation in each reading, after a warm-up pair.
-    Raises `ProbeFault` where the threads leave wrong words."""
+    """Yield, for each of `repeats` pairs of a short and a long run, the time of one operation in each reading.
+
+    A first pair warms up. Raises `ProbeFault` where the threads leave wrong words.
+    """
     short, long = probe.trip_count
     for repeat in range(-1, repeats):
         few, many = _take_readings(probe, kernel, short, sms), _take_readings(probe, kernel, long, sms)
@@ -215,7 +224,7 @@ def measure_slopes(probe: Probe, kernel: Kernel, sms: int, repeats: int) -> Iter
 
 
 def _take_readings(probe: Probe, kernel: Kernel, trip_count: int, sms: int) -> list[int]:
-    """Return the readings of the slowest block."""
+    """Launch the probe once and return its largest readings over the blocks; raise `ProbeFault` for wrong words."""
     blocks = sms if probe.fills_chip else 1
     times = np.full((blocks, len(probe.readings)), -1, np.int64)
     result = np.full((blocks, probe.threads), 0xDEADBEEF, np.uint32)
@@ -229,7 +238,7 @@ def _take_readings(probe: Probe, kernel: Kernel, trip_count: int, sms: int) -> l
 
 
 def find_wrong_word(probe: Probe, run: Run, result: Array) -> str:
-    """Return what is wrong with the words that the threads left; empty if they are right."""
+    """Return a sentence on the first thread whose word differs from the expected one; empty if none does."""
     wanted = probe.expected(run)
     found: Array = result.view(wanted.dtype)
     close: Any = found == wanted
@@ -242,7 +251,7 @@ def find_wrong_word(probe: Probe, run: Run, result: Array) -> str:
 
 
 def main(cubin: bytes, name: str, repeats: str, sms: str) -> int:
-    """Print the slopes of a probe as JSON, or on standard error why there are none. Return the exit code."""
+    """Measure the named probe of a cubin and print its slopes as JSON; return 1 and say why if it fails."""
     (probe,) = (one for one in PROBES if one.name == name)
     try:
         with runtime.hold_primary_context(), closing(runtime.Kernel(cubin)) as kernel:

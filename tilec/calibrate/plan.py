@@ -66,29 +66,37 @@ class Figures:
         self.sms = measurement.sms
 
     def check(self, key: str, figure: str, took: float, *, is_limit: bool = False, **at: float) -> None:
-        """Require that the formula at `key`, for the parameters `at`, is close to the measured figure."""
+        """Record a check for later: the formula at `key`, for parameters `at`, must be near `took`, or below it if
+        `is_limit`.
+        """
         self.checks.append(Check(key, figure, took, at, is_limit))
 
     def __getitem__(self, name: str) -> float:
+        """Return the median of a figure, and record that it was read, with its spread; raise KeyError if it was not
+        measured.
+        """
         spread = self._of.spread(name)
         self.used[name] = spread.relative
         return spread.median
 
     @property
     def sm_mhz(self) -> float:
-        """Return the clock of a multiprocessor that works alone."""
+        """Return the measured clock, in MHz, of one multiprocessor that works alone."""
         return 1000 * self["clock of one SM"] / self["clock of one SM ns"]
 
     @property
     def mhz(self) -> int:
-        """Return the clock of the new rows: under load where that was measured, else the file's, else that of one
-        SM."""
+        """Return the clock in MHz for new rows: under load if measured and not idle, else the file's, else that of one
+        SM.
+        """
         if "clock under load" in self._of.figures and not self.explain_idle():
             return round(1000 * self["clock under load"] / self["clock under load ns"])
         return self._file_mhz or round(self.sm_mhz)
 
     def explain_idle(self) -> str:
-        """Return why the tensor cores were idle when the clock was read; empty if they were not."""
+        """Return why the clock under load is refused: the tensor cores idled meanwhile; empty if busy, or wgmma is
+        unmeasured.
+        """
         if "wgmma.ss bf16 n256" not in self._of.figures:
             return ""
         took, products = self["clock under load"], tensor.IN_FLIGHT * self["wgmma.ss bf16 n256"]
@@ -97,11 +105,11 @@ class Figures:
         return f"an iteration took {took:.4g} cycles, and its products take {products:.4g}"
 
     def memory_cycles(self, name: str) -> float:
-        """Return a time to memory, in cycles of the file's clock."""
+        """Return a measured time to memory, converted from cycles of one SM's clock to cycles of the file's."""
         return self[name] * self.mhz / self.sm_mhz
 
     def bytes_per_cycle(self, moved: int, name: str) -> float:
-        """Return the rate of the whole chip, where each multiprocessor moves `moved` bytes per operation."""
+        """Return the whole chip's bytes a cycle, if each multiprocessor moves `moved` bytes an operation of `name`."""
         return moved * self.sms * 1000 / (self[f"{name} ns"] * self.mhz)
 
 
@@ -114,8 +122,11 @@ class DerivedRows:
 
 
 def derive_checked_rows(measurement: Measurement, file_mhz: int | None = None) -> DerivedRows:
-    """Return a row for each table whose figures were all measured, without the cells that the figures contradict.
-    `file_mhz` is the file's clock, which stays where none is measured under load."""
+    """Return a row for each table with all figures measured and a cell left, and the reasons for refused cells or
+    tables.
+
+    `file_mhz` is the file's clock, which stays where none is measured under load.
+    """
     found: list[Row] = []
     refused: dict[str, str] = {}
     for table, says, formulas in TABLES:
@@ -143,7 +154,7 @@ def derive_checked_rows(measurement: Measurement, file_mhz: int | None = None) -
 
 
 def _find_fault(key: str, value: Value, figures: Figures) -> str:
-    """Return why the cell is refused; empty if its figures support it."""
+    """Return why a cell's formula is refused: doubted, out of range, or far from a checked figure; else empty."""
     if key in figures.doubts:
         return figures.doubts[key]
     numbers = [float(text) for text in re.findall(r"(?<![\w.])-?(?:\d+\.?\d*(?:e[+-]?\d+)?|inf|nan)", str(value))]
@@ -166,31 +177,35 @@ def _find_fault(key: str, value: Value, figures: Figures) -> str:
 
 
 def _as_text(value: float) -> str:
+    """Return a number as text with four significant digits."""
     return f"{value:.4g}"
 
 
 def _fit_line(points: Mapping[int, float]) -> tuple[float, float]:
-    """Return intercept and slope of a least squares fit."""
+    """Return intercept and slope of the least squares line through the points."""
     slope, intercept = np.polyfit(list(points), list(points.values()), 1)
     return float(intercept), float(slope)
 
 
 def _clock_cells(figures: Figures) -> dict[str, Value]:
-    """Return the clock that the chip holds with every tensor core at work."""
+    """Return the cell of the clock under load, in MHz; raise ValueError if the tensor cores were idle meanwhile."""
     if reason := figures.explain_idle():
         raise ValueError(reason)
     return {CLOCK: round(1000 * figures["clock under load"] / figures["clock under load ns"])}
 
 
 def _alu_cells(figures: Figures) -> dict[str, Value]:
-    """Return the latency of a multiply-add."""
+    """Return the cell of the multiply-add's latency, and record its check."""
     latency = figures["fma latency"]
     figures.check("alu", "fma latency", latency)
     return {"alu": round(latency)}
 
 
 def _tma_cells(figures: Figures, name: str, latency: Callable[[int], float], alone: str, path: str) -> dict[str, Value]:
-    """Return the cells of a TMA instruction. `alone` is the figure of a box with nothing else in flight."""
+    """Return a TMA instruction's occupancy and latency formulas in bytes, fitted to boxes, and record their checks.
+    `latency` returns the cycles for a number of bytes, `path` is the slot of the transfer, and `alone` is the figure of
+    a box with nothing else in flight.
+    """
     small, large = (
         figures[f"{name} throughput, boxes of {box * ROW_BYTES} bytes"] for box in (copies.SMALL, copies.LARGE)
     )
@@ -211,7 +226,7 @@ def _tma_cells(figures: Figures, name: str, latency: Callable[[int], float], alo
 
 
 def _tma_load_cells(figures: Figures) -> dict[str, Value]:
-    """Return the cells of a tensor load. The rate is refused where the issuing thread limits it."""
+    """Return the cells of a tensor load and record their checks; doubt its rate if the issuing thread was the limit."""
     alone = f"tma.load {copies.LARGE * ROW_BYTES} bytes from l2"
     cells = _tma_cells(
         figures, "tma.load", lambda size: figures.memory_cycles(f"tma.load {size} bytes from dram"), alone, "tp_gnic_rd"
@@ -228,9 +243,10 @@ SMALL_LOADS = f"tma.load throughput, boxes of {copies.SMALL * ROW_BYTES} bytes"
 
 
 def _tma_store_cells(figures: Figures) -> dict[str, Value]:
-    """Return the cells of a tensor store, which ends when shared memory may be written again."""
+    """Return the cells of a tensor store, whose latency ends once shared memory was read; record their checks."""
 
     def measure_store(size: int) -> float:
+        """Return the measured cycles until the store of `size` bytes has read shared memory."""
         return figures[f"tma.store {size} bytes until read"]
 
     alone = f"tma.store {copies.LARGE * ROW_BYTES} bytes until read"
@@ -238,21 +254,23 @@ def _tma_store_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _cp_async_cells(figures: Figures) -> dict[str, Value]:
-    """Return the latency of cp.async: that from DRAM, by the bytes."""
+    """Return the latency formula of cp.async in bytes, from the measured copy from DRAM, and record its check."""
     took = figures.memory_cycles("cp.async of 2048 bytes from dram")
     figures.check("latency", "cp.async of 2048 bytes from dram", took, bytes=2048)
     return {"latency": f"{_as_text(took - 2048 / 64)} + bytes / 64"}
 
 
 def _ld_global_cells(figures: Figures) -> dict[str, Value]:
-    """Return the latency of a load from global memory: that from DRAM, by the bytes."""
+    """Return the latency formula of a global load in bytes, from a measured chain of loads, and record its check."""
     took = figures.memory_cycles("ld.global latency from dram")
     figures.check("latency", "ld.global latency from dram", took, bytes=4)
     return {"latency": f"{_as_text(took)} + bytes / 64"}
 
 
 def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) -> dict[str, Value]:
-    """Return the rate of a shared-memory access, and the latency where a chain of `chain_bytes` measured it."""
+    """Return formulas of a shared access's occupancy and, unless `chain_bytes` is 0, latency; record their checks.
+    `name` is the access, `port` the slot of its port.
+    """
     rate = _as_text(shared.SM_BYTES / figures[f"{name} throughput"])
     cells: dict[str, Value] = {"uses.lsu": f"bytes / {rate}", f"uses.{port}": f"bytes / {rate}"}
     for key in cells:
@@ -265,7 +283,9 @@ def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) 
 
 
 def _issue_formula(figures: Figures) -> str:
-    """Return the formula of the cycles in which a warpgroup issues `count` products."""
+    """Return the formula, linear in `count`, of the cycles to issue wgmma products, no negative constant; record
+    checks.
+    """
     few, many = figures[f"wgmma issue {tensor.FEW}"], figures[f"wgmma issue {tensor.MANY}"]
     for count, took in ((tensor.FEW, few), (tensor.MANY, many)):
         figures.check("issue", f"wgmma issue {count}", took, count=count)
@@ -276,14 +296,17 @@ def _issue_formula(figures: Figures) -> str:
 
 
 def _drain_formula(figures: Figures, form: str) -> str:
-    """Return the formula of the latency from the end of the last product until its accumulators may be read."""
+    """Return the formula of wgmma's latency, occupancy plus measured cycles to drain, and record its check."""
     each, alone = figures[f"wgmma.{form} bf16 n128"], figures[f"wgmma.{form} alone n128"]
     figures.check("latency", f"wgmma.{form} alone n128", alone, occupancy=each)
     return f"occupancy + {_as_text(alone - each)}"
 
 
 def _wgmma_ss_cells(figures: Figures) -> dict[str, Value]:
-    """Return the cells of wgmma with A in shared memory, which limits narrow products."""
+    """Return occupancy, issue and latency formulas of wgmma with A in shared memory; record their checks.
+
+    Shared memory limits narrow products.
+    """
     rate = 256 / figures["wgmma.ss bf16 n256"]
     # Narrow products wait for their operands: 64 rows of A and n of B, 32 bytes each.
     port = np.median([(64 + n) * 32 / figures[f"wgmma.ss bf16 n{n}"] for n in (8, 16, 32)])
@@ -298,7 +321,10 @@ def _wgmma_ss_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _wgmma_rs_cells(figures: Figures) -> dict[str, Value]:
-    """Return the cells of wgmma with A in registers, whose transfer limits narrow products."""
+    """Return occupancy, issue and latency formulas of wgmma with A in registers; record their checks.
+
+    The transfer of A limits narrow products.
+    """
     rate, floor = 128 / figures["wgmma.rs bf16 n128"], _as_text(figures["wgmma.rs bf16 n8"])
     for n in (8, 128):
         figures.check("uses.tc_and_mma", f"wgmma.rs bf16 n{n}", figures[f"wgmma.rs bf16 n{n}"], count=1, n=n)
@@ -311,7 +337,7 @@ def _wgmma_rs_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _mma_cells(figures: Figures) -> dict[str, Value]:
-    """Return the cells of mma.sync, by a chain on one sum and products on several."""
+    """Return occupancy, issue and latency formulas of mma.sync from measured figures, and record their checks."""
     each, chain = figures["mma.sync bf16 throughput"], figures["mma.sync bf16 latency"]
     taken = f"count * {_as_text(each)} / min(4, warps)"
     for key in ("uses.tc_and_mma", "issue"):
@@ -321,7 +347,7 @@ def _mma_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _mufu_cells(figures: Figures) -> dict[str, Value]:
-    """Return the cells of transcendental functions, by ex2."""
+    """Return occupancy, issue and latency formulas of transcendental functions, measured on ex2; record checks."""
     each = figures["ex2 throughput"]
     taken = f"elements * {_as_text(each)} / 128"
     # Each link of the chain changes the sign first, which takes what a multiply-add takes.
@@ -333,6 +359,7 @@ def _mufu_cells(figures: Figures) -> dict[str, Value]:
 
 
 def _row_key(kind: str) -> str:
+    """Return the header of a timing row of the target file: its kind, in the calibration `silicon`."""
     return f'timing."{kind}".silicon'
 
 

@@ -69,16 +69,22 @@ class Probe:
 
     @property
     def entry(self) -> str:
+        """Return the name of the probe's PTX entry: `probe_` and its name, with _ for signs."""
         return "probe_" + "".join(c if c.isalnum() else "_" for c in self.name)
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """Return the names of its figures, in the order of its readings."""
+        """Return the names of the probe's figures, one per reading: its own name, and the reading unless that is
+        cycles.
+        """
         return tuple(self.name if reading == "cycles" else f"{self.name} {reading}" for reading in self.readings)
 
 
 def build_manifest(probe: Probe, target: str) -> launch.Manifest:
-    """Return the launch manifest of a probe. `blocks` and `rows` are given at launch."""
+    """Return the probe's launch manifest: tensors for readings and words, and memory or tensor map if it has them.
+
+    `blocks` and `rows` are given at launch.
+    """
     memory: Shape = ("rows", ROW_BYTES // 2)
     tensors = [
         launch.TensorInfo("times", "int64", ("blocks", len(probe.readings)), "out"),
@@ -104,9 +110,10 @@ def build_manifest(probe: Probe, target: str) -> launch.Manifest:
 
 
 def build_ptx(probe: Probe, target: str, version: str) -> str:
-    """Return the module: one entry, and the manifest for the cubin. The body finds the thread in %thread, its warp and
-    lane in %warp and %lane, the block in %block, shared memory at %smem, the iterations in %left; it leaves its
-    readings in %t0 … and the thread's word in %word."""
+    """Return the probe's whole PTX module: its body in a frame that sets registers up and stores readings and words.
+    The body finds the thread in %thread, its warp and lane in %warp and %lane, the block in %block, shared memory at
+    %smem, and the iterations in the parameter `trips`; it leaves its readings in %t0 … and the thread's word in %word.
+    """
     params = [".param .u64 times", ".param .u64 result", ".param .u32 trips"]
     params += [".param .u64 memory", ".param .u32 rows"] if probe.rows else []
     params += [".param .align 64 .b8 map[128]"] if probe.box else []
@@ -164,16 +171,20 @@ LEAVE:
 
 
 def _barriers_offset(probe: Probe) -> int:
+    """Return the offset of the mbarriers in bytes: the probe's shared memory, rounded up to 8."""
     return -(-probe.smem_bytes // 8) * 8
 
 
 def _load_memory_parameters(probe: Probe) -> str:
+    """Return PTX that sets %memory and %map from the parameters, as far as the probe has them."""
     text = "    ld.param.u64 %memory, [memory];\n    cvta.to.global.u64 %memory, %memory;\n" if probe.rows else ""
     return text + ("    mov.u64 %map, map;\n    cvta.param.u64 %map, %map;\n" if probe.box else "")
 
 
 def emit_loop(body: str, name: str = "LOOP") -> str:
-    """Emit a loop of `trip_count` iterations of the body; %left counts down to 1."""
+    """Return PTX of a loop labelled `name` that runs the body as often as parameter `trips` says; %left counts down to
+    1.
+    """
     return f"""    ld.param.u32 %left, [trips];
 {name}:
 {body}
@@ -184,7 +195,10 @@ def emit_loop(body: str, name: str = "LOOP") -> str:
 
 
 def emit_timed(inner: str, reading: int = 0) -> str:
-    """Emit the inner code, best a loop (the clock is then read in blocks of its own), with its time in %t<reading>."""
+    """Return PTX that runs the inner code and leaves its clock cycles in %t<reading>.
+
+    The inner code is best a loop: the clock is then read in blocks of its own.
+    """
     return f"""    mov.u64 %begin, %clock64;
 {inner}    mov.u64 %end, %clock64;
     sub.u64 %t{reading}, %end, %begin;
@@ -192,7 +206,7 @@ def emit_timed(inner: str, reading: int = 0) -> str:
 
 
 def emit_timed_twice(inner: str) -> str:
-    """Emit the inner code with its time in cycles in %t0 and in nanoseconds in %t1."""
+    """Return PTX that runs the inner code and leaves its time in cycles in %t0 and in nanoseconds in %t1."""
     return f"""    mov.u64 %t2, %globaltimer;
 {emit_timed(inner)}    mov.u64 %t3, %globaltimer;
     sub.u64 %t1, %t3, %t2;
@@ -200,7 +214,10 @@ def emit_timed_twice(inner: str) -> str:
 
 
 def emit_fill(size: int, threads: int, word: str, is_async: bool = False) -> str:
-    """Emit code that fills `size` bytes of shared memory. `word` computes in %r2 the word at offset %r0."""
+    """Return PTX in which all `threads` threads of a block fill `size` bytes of shared memory, and then meet. `word` is
+    PTX that computes in %r2 the word at offset %r0. With `is_async` each thread fences its writes for the asynchronous
+    proxy.
+    """
     return f"""    shl.b32 %r0, %thread, 2;
 FILL:
     add.u32 %r1, %smem, %r0;
@@ -215,13 +232,15 @@ FILL:
 
 
 def emit_barriers(count: int) -> str:
-    """Emit the initialisation of `count` mbarriers, each of one arrival, at %bars."""
+    """Return PTX in which thread 0 initialises `count` mbarriers at %bars, of one arrival each; then all meet."""
     inits = "\n".join(f"    @%first mbarrier.init.shared::cta.b64 [%bars+{8 * index}], 1;" for index in range(count))
     return f"{inits}\n    @%first fence.mbarrier_init.release.cluster;\n    bar.sync 0;\n"
 
 
 def emit_wait(bar: int, parity: str, label: str) -> str:
-    """Emit a wait for the mbarrier's phase of this parity."""
+    """Return PTX that polls mbarrier number `bar` until its phase of this parity, an operand, ends; too many polls
+    trap. Its labels begin with `label`.
+    """
     return f"""    mov.u32 %polls, 0;
 {label}:
     mbarrier.try_wait.parity.shared::cta.b64 %done, [%bars+{8 * bar}], {parity};
@@ -237,5 +256,5 @@ def emit_wait(bar: int, parity: str, label: str) -> str:
 def expect_same_word(
     value: Callable[[Run], int | float], threads: int, dtype: Any = np.uint32
 ) -> Callable[[Run], Array]:
-    """Return the expectation that every thread of every block leaves this number."""
+    """Return the function of a run's expected words: every thread of every block has value(run)."""
     return lambda run: np.full((run.blocks, threads), value(run), dtype)

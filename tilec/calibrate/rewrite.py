@@ -22,8 +22,11 @@ class Change:
 
 
 def rewrite_rows(text: str, rows: Sequence[Row], file: str) -> tuple[str, tuple[Change, ...]]:
-    """Return the text with these rows, and the changes. A table that the file lacks is skipped: the machine lacks the
-    instruction. A table of another form than in the shipped files is refused as `bad-target-file`."""
+    """Return a target file's text with the rows' cells replaced, and the changes; skip tables the file lacks.
+
+    A machine lacks the instruction of a missing table. A table of another form than in the shipped files is refused as
+    `bad-target-file`.
+    """
     lines = text.split("\n")
     changes = []
     for row in rows:
@@ -45,7 +48,7 @@ def _toml_value(value: Value) -> str:
 
 
 def _find_section(lines: Sequence[str], table: str) -> range | None:
-    """Return the lines under a header, up to the next."""
+    """Return the numbers of the lines between a table's header and the next header; None if there is no such table."""
     if f"[{table}]" not in lines:
         return None
     start = lines.index(f"[{table}]") + 1
@@ -54,7 +57,9 @@ def _find_section(lines: Sequence[str], table: str) -> range | None:
 
 
 def _replace_value(lines: list[str], section: range, table: str, key: str, entry: str, file: str) -> Change:
-    """Replace the value behind `key = `, or behind `cycles = ` on the line of its slot, and return the change."""
+    """Replace a key's value, or a slot's cycles, in `lines` and return the change; raise `bad-target-file` if it is
+    missing.
+    """
     slot = key.removeprefix("uses.")
     pattern = rf'^(\s*\{{ slot = "{re.escape(slot)}", cycles = )("[^"]*"|[\d.]+)(.*)$'
     if slot == key:

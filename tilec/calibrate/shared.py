@@ -50,7 +50,9 @@ def shared_probes() -> Iterator[Probe]:
 
 
 def _address_chase(load: str, step: int, words: int) -> str:
-    """Return a chain in which each lane loads from the address just loaded. 32 addresses fill the words, repeated."""
+    """Return PTX in which each lane times a chain of `load`, each from the address loaded last; %word gets its offset.
+    Before, `words` words are filled with 32 addresses, `step` bytes apart, again and again.
+    """
     word = f"""    shr.u32 %r2, %r0, 2;
     and.b32 %r2, %r2, 31;
     mad.lo.u32 %r2, %r2, {step}, %smem;"""
@@ -61,7 +63,7 @@ def _address_chase(load: str, step: int, words: int) -> str:
 
 
 def _expect_own_address(step: int) -> Callable[[Run], Array]:
-    """Return the expectation that each lane of a warp leaves its number times `step`."""
+    """Return the function of a run's expected words: each lane of the one warp has its number times `step`."""
     return lambda run: np.tile(step * np.arange(32, dtype=np.uint32), (run.blocks, 1))
 
 
@@ -76,7 +78,9 @@ _MINE = f"""    mad.lo.u32 %r7, %warp, {REGION}, %smem;
 
 
 def _load_stream(access: str) -> str:
-    """Return a stream of loads of ones; their sum tells how many were loaded."""
+    """Return PTX that fills shared memory with ones, times loads by format `access` (places v, at) and adds them in
+    %word.
+    """
     lines = [_SELECT_HALF]
     for number in range(ACCESSES):
         v = [f"%r{12 + 4 * (number % 4) + i}" for i in range(4)]
@@ -86,7 +90,9 @@ def _load_stream(access: str) -> str:
 
 
 def _store_stream(access: str) -> str:
-    """Return a stream of stores of the iteration's number, of which the last is read back."""
+    """Return PTX that times stores of %left, the iterations left, by format `access` (place at), and reads the last
+    word back.
+    """
     lines = [_SELECT_HALF]
     lines += ["    " + access.format(at=f"%r9+{number * ACCESS_BYTES}") for number in range(ACCESSES)]
     last = ACCESSES * ACCESS_BYTES + (ACCESSES - 1) * ACCESS_BYTES

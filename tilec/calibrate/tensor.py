@@ -79,7 +79,7 @@ MMA_SUMS, MMA_ROUNDS = 8, 4
 
 
 def _mma_probes() -> Iterator[Probe]:
-    """Yield the throughput and the latency of mma.sync for three types."""
+    """Yield a throughput and a latency probe of mma.sync for each of bf16, f16 and s8."""
     each = MMA_SUMS * MMA_ROUNDS
     for operand in OPERANDS:
         if operand.name not in ("bf16", "f16", "s8"):
@@ -93,23 +93,28 @@ def _mma_probes() -> Iterator[Probe]:
 
 
 def _declare_accumulators(operand: Operand, count: int) -> tuple[str, ...]:
+    """Return the declaration of `count` accumulator registers %sum0, … of the operand's type."""
     return (f".{operand.accumulator} %sum<{count}>",)
 
 
 def _clear_accumulators(operand: Operand, count: int) -> str:
+    """Return PTX that sets `count` accumulators %sum0, … to zero."""
     zero = "0f00000000" if operand.accumulator == "f32" else "0"
     return "".join(f"    mov.{operand.accumulator} %sum{i}, {zero};\n" for i in range(count))
 
 
 def _expect_mma_total(operand: Operand, sums: int, rounds: int, threads: int) -> Callable[[Run], Array]:
-    """Return the expectation of the sum of all accumulators of products of ones."""
+    """Return the function of a run's expected words: the total of sums, from 0, 1, … on, of products of ones."""
     each = operand.k * rounds
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
     return expect_same_word(lambda run: sums * (sums - 1) // 2 + sums * each * run.trip_count, threads, dtype)
 
 
 def _mma_chain(operand: Operand, sums: int, rounds: int) -> str:
-    """Return products into several accumulators, which start differently so that the assembler merges none."""
+    """Return a timed PTX loop of `rounds` mma.sync of ones into each of `sums` accumulators; the word is their total.
+
+    They start differently, so that the assembler merges none.
+    """
     d, a, b = operand.spelling.split(".")
     line = []
     for _ in range(rounds):
@@ -135,7 +140,11 @@ def _mma_chain(operand: Operand, sums: int, rounds: int) -> str:
 
 
 def _wgmma_probe(name: str, operand: Operand, n: int, chain: str, operations: int, count: int = 0) -> Probe:
-    """Return a probe of wgmma. `count` is the number of products an iteration, where it is not `operations`."""
+    """Return a probe of wgmma on ones that fills operands and runs `chain`; the word is their sum, at most
+    `operand.most`.
+
+    `count` is the number of products an iteration, where it is not `operations`.
+    """
     each = operand.k * (count or operations)
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
     size = A_BYTES + 128 * n
@@ -149,8 +158,10 @@ def _wgmma_probe(name: str, operand: Operand, n: int, chain: str, operations: in
 
 
 def _set_up_operands(operand: Operand, n: int) -> str:
-    """Set up descriptors of A and B, A in registers %r4 to %r7, and accumulators of zero. The descriptors are for four
-    steps along a row: 128-byte swizzle, 1024 bytes between groups of eight rows."""
+    """Return PTX that sets descriptors of A and B, A in registers %r4 to %r7, and accumulators of zero.
+
+    The descriptors are for four steps along a row: 128-byte swizzle, 1024 bytes between groups of eight rows.
+    """
     text = """    shr.u32 %r10, %smem, 4;
     cvt.u64.u32 %rd0, %r10;
     or.b64 %rd0, %rd0, 0x4000004000010000;
@@ -162,7 +173,9 @@ def _set_up_operands(operand: Operand, n: int) -> str:
 
 
 def _emit_product(operand: Operand, n: int, step: int, in_registers: bool, keeps: str = "1") -> str:
-    """Emit one product. `keeps`: whether it adds to the accumulators; 1, or a predicate."""
+    """Return the text of one wgmma instruction; `keeps` (1 or a predicate) says if it adds to the accumulators. B, and
+    A unless `in_registers`, have the descriptors number `step`.
+    """
     sums = ", ".join(f"%sum{i}" for i in range(n // 2))
     a = "{%r4, %r5, %r6, %r7}" if in_registers else f"%da{step}"
     transposed = (", 0" if in_registers else ", 0, 0") if operand.transposes else ""
@@ -173,7 +186,9 @@ def _emit_product(operand: Operand, n: int, step: int, in_registers: bool, keeps
 
 
 def _product_chain(operand: Operand, n: int, count: int = IN_FLIGHT, left: int = 1, in_registers: bool = False) -> str:
-    """Return groups of `count` products into the same accumulators, with `left` groups in flight."""
+    """Return a timed loop of wgmma groups of `count` products into the same sums, with `left` groups in flight. A is in
+    registers %r4 to %r7 if `in_registers`, else in shared memory.
+    """
     products = "\n".join(_emit_product(operand, n, step % 4, in_registers) for step in range(count))
     body = f"""    wgmma.fence.sync.aligned;
 {products}
@@ -183,7 +198,7 @@ def _product_chain(operand: Operand, n: int, count: int = IN_FLIGHT, left: int =
 
 
 def _issue_loop(count: int) -> str:
-    """Return a loop that times the issue of products to idle tensor cores, without the wait for their end."""
+    """Return a loop that adds up in %t0 the issue cycles of `count` products to idle tensor cores, without the wait."""
     products = "\n".join(_emit_product(BF16, 128, step % 4, in_registers=False) for step in range(count))
     return emit_loop(f"""    wgmma.fence.sync.aligned;
     mov.u64 %begin, %clock64;
@@ -202,10 +217,12 @@ _WIDE = 256
 
 
 def _loaded_clock_probe() -> Probe:
-    """Return the probe of the clock under load: products of pseudo-random numbers on every multiprocessor, because
-    zeros leave the clock higher. Each iteration clears its accumulators, to limit rounding errors, by a predicate that
+    """Return the probe of the clock under load: products of pseudo-random numbers on every multiprocessor.
+
+    Zeros leave the clock higher. Each iteration clears its accumulators, to limit rounding errors, by a predicate that
     is false: if the assembler knew this, it would drop the products of an unrolled iteration whose accumulators the
-    next one clears."""
+    next one clears.
+    """
     word = f"""    mad.lo.u32 %r2, %r0, {_FACTOR}, {_ADDEND};
     shr.u32 %r3, %r2, 9;
     xor.b32 %r2, %r2, %r3;
@@ -230,7 +247,10 @@ def _loaded_clock_probe() -> Probe:
 
 
 def _expected_products(run: Run) -> Array:
-    """Return the first sum of each thread: row lane / 4 of the warp's sixteen, column 2 (lane mod 4)."""
+    """Return each thread's first accumulator of the clock probe, computed by numpy from the pseudo-random operands.
+
+    It is that of row lane / 4 of the warp's sixteen, column 2 (lane mod 4).
+    """
     offset = np.arange(0, A_BYTES + 128 * _WIDE, 4, dtype=np.uint64)
     word = (offset * _FACTOR + _ADDEND) & 0xFFFFFFFF
     word = (((word ^ word >> 9) & _MASK) | _EXPONENT).astype(np.uint32)

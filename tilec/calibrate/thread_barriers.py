@@ -26,12 +26,13 @@ def barrier_probes() -> Iterator[Probe]:
 
 
 def _barrier_rounds() -> str:
+    """Return a timed loop of bar.sync among 256 threads, which counts the barriers in %word."""
     rounds = "\n".join(["    bar.sync 1, 256;\n    add.u32 %word, %word, 1;"] * ROUNDS)
     return f"    bar.sync 0;\n{emit_timed(emit_loop(rounds))}"
 
 
 def _run_two_warps(one: str, other: str) -> str:
-    """Return two loops for two warps; thread 0 times its own."""
+    """Return PTX in which warp 0 runs and times the loop body `one`, and warp 1 the body `other`; then all meet."""
     return f"""    setp.ne.u32 %p1, %warp, 0;
     bar.sync 0;
     @%p1 bra OTHER;
@@ -43,18 +44,19 @@ OTHER:
 
 
 def _named_barrier_rounds() -> str:
-    """Return rounds in which two warps arrive and wait alternately at two named barriers."""
+    """Return timed rounds in which two warps arrive at and wait for two named barriers in turn; %word counts them."""
     one = "\n".join(["    bar.arrive 1, 64;\n    bar.sync 2, 64;\n    add.u32 %word, %word, 1;"] * ROUNDS)
     other = "\n".join(["    bar.sync 1, 64;\n    bar.arrive 2, 64;\n    add.u32 %word, %word, 1;"] * ROUNDS)
     return _run_two_warps(one, other)
 
 
 def _emit_arrive(bar: int) -> str:
+    """Return PTX of one thread's arrival at mbarrier number `bar`."""
     return f"    mbarrier.arrive.shared::cta.b64 _, [%bars+{8 * bar}];\n"
 
 
 def _single_thread_rounds() -> str:
-    """Return rounds in which a thread waits for its own arrivals: an even number of phases an iteration."""
+    """Return timed rounds in which thread 0 arrives at an mbarrier of one arrival and waits for that phase."""
     rounds = "".join(_emit_arrive(0) + emit_wait(0, str(i % 2), f"ROUND{i}") for i in range(ROUNDS))
     return f"""{emit_barriers(1)}    mov.u32 %r0, 0;
     @!%first bra MET;
@@ -65,7 +67,7 @@ def _single_thread_rounds() -> str:
 
 
 def _two_thread_rounds() -> str:
-    """Return rounds between one thread each of two warps: full in one direction, empty in the other."""
+    """Return timed rounds in which one thread of each of two warps signals the other by two mbarriers."""
     one = "".join(_emit_arrive(0) + emit_wait(1, str(i % 2), f"BACK{i}") for i in range(ROUNDS))
     other = "".join(emit_wait(0, str(i % 2), f"THERE{i}") + _emit_arrive(1) for i in range(ROUNDS))
     count = f"    add.u32 %word, %word, {ROUNDS};\n"

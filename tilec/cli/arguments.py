@@ -27,7 +27,9 @@ class _ResponseFileReader:
         self._bytes = self._words = 0
 
     def read_words(self, path: str, depth: int) -> list[str]:
-        """Return the words of one file. Raises where it exceeds the limits."""
+        """Return the words of one @FILE, split as in a shell; raise `bad-response-file` beyond a limit on all files
+        read.
+        """
         text = files.read_text(path, MAX_CHARACTERS)
         self.names.append(path)
         self._bytes += len(text)
@@ -51,15 +53,20 @@ class _ResponseFileReader:
 
 
 def expand_response_files(arguments: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Return the arguments with every `@FILE` replaced by its words, and the names of these files. Words are quoted as
-    in a shell, on any number of lines, with `#` comments. Such a file may name others."""
+    """Return the arguments with every `@FILE` replaced by the words in it, and the names of these files.
+
+    Words are quoted as in a shell, on any number of lines, with `#` comments. Such a file may name others.
+    """
     reading = _ResponseFileReader()
     words = _expand_words(arguments, (), reading)
     return words, tuple(dict.fromkeys(reading.names))
 
 
 def _expand_words(arguments: Sequence[str], within: tuple[Path, ...], reading: _ResponseFileReader) -> list[str]:
-    """Replace every `@FILE`; `within` are the files that are being read."""
+    """Return the arguments with every `@FILE` replaced by its words; raise an error if a file names itself.
+
+    `within` are the files that are being read.
+    """
     words: list[str] = []
     for word in arguments:
         if len(word) < 2 or not word.startswith("@"):
@@ -81,12 +88,12 @@ _META = "tilec.response-files"
 
 
 def remember_response_files(context: click.Context, read: tuple[str, ...]) -> None:
-    """Store the names of the files that words of the command come from."""
+    """Store in the click context the names of the @FILEs that words of the command came from."""
     context.meta[_META] = read
 
 
 def get_response_files() -> tuple[str, ...]:
-    """Return the files that words of the running command come from."""
+    """Return the names of the @FILEs that the running command's words came from; none outside a command."""
     context = click.get_current_context(silent=True)
     found: tuple[str, ...] = () if context is None else context.meta.get(_META, ())
     return found
@@ -97,9 +104,11 @@ _STDIN_NAME = "<stdin>"
 
 
 def find_kernel_files(names: Sequence[str]) -> dict[str, bool]:
-    """Return every file once, in the order of the names, and whether it comes from a folder or a pattern. A folder
-    stands for all kernel files in it and below. An existing file is taken as it is, even if its name has the form of a
-    pattern."""
+    """Map each kernel file to whether a folder or pattern named it; raise an error for a folder or pattern without any.
+
+    A folder stands for all kernel files in it and below. An existing file is taken as it is, even if its name has the
+    form of a pattern.
+    """
     found: dict[str, bool] = {}
     for name in names:
         if name == STDIN or Path(name).is_file():
@@ -117,7 +126,7 @@ def find_kernel_files(names: Sequence[str]) -> dict[str, bool]:
 
 
 def _find_files_below(name: str) -> list[str] | None:
-    """Return the kernel files of a folder or a pattern; None if the name is neither."""
+    """Return the sorted kernel files of a folder or glob pattern; None if the name is neither."""
     if Path(name).is_dir():
         return sorted(str(path) for path in Path(name).rglob("*.tl") if path.is_file())
     if any(sign in name for sign in "*?["):
@@ -128,12 +137,12 @@ def _find_files_below(name: str) -> list[str] | None:
 
 
 def read_kernel_file(name: str) -> SourceFile:
-    """Read a kernel file, or standard input."""
+    """Read a kernel file, or standard input if the name is `-`."""
     return files.read_source(name) if name != STDIN else SourceFile(_STDIN_NAME, read_standard_input().decode())
 
 
 def read_standard_input() -> bytes:
-    """Return all of standard input. Raises unless it is text."""
+    """Return all bytes of standard input; raise an error unless they decode as text."""
     data = sys.stdin.buffer.read()
     files.decode_text(_STDIN_NAME, data)
     return data

@@ -26,7 +26,7 @@ def completion(shell: str) -> None:
 
 
 def print_completions(request: str) -> int:
-    """Print completions in the format of the shell that `request` names; return 1 if it is unknown."""
+    """Print completions in the format of the shell that `request` names; return 1 if it is unknown, else 0."""
     shell = request.partition("_")[0]
     if get_completion_class(shell) is None:
         return 1
@@ -38,7 +38,7 @@ class _CommandCompletion(ShellComplete):
     """Completes the words after a command with that command's options."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        """Return the commands, options and values that complete the word, files first; any file if there are none."""
+        """Return the commands, options and values that begin with the word, files first; any file if there are none."""
         self.cli, rest = find_command(args)
         items = super().get_completions(rest, incomplete)
         if self.name == "fish":
@@ -54,7 +54,7 @@ class _CommandCompletion(ShellComplete):
 
 
 def _make_completer(shell: str) -> ShellComplete:
-    """Return click's completion of this shell, for the commands here."""
+    """Return click's completer for this shell, extended to complete the words after each command."""
     base = get_completion_class(shell)
     assert base is not None, shell
 
@@ -66,14 +66,15 @@ WordCompleter = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def complete_one(words: Callable[[], Iterable[str]]) -> WordCompleter:
-    """Complete a value with the words that begin as it does."""
+    """Return a completion function for a value that is one of these words."""
     return lambda _context, _parameter, begun: [word for word in words() if word.startswith(begun)]
 
 
 def complete_several(words: Callable[[], Iterable[str]]) -> WordCompleter:
-    """Complete the last word of a list such as `sm_80,sm_9` with words that the list lacks."""
+    """Return a completion function for a comma-separated list of these words, each once."""
 
     def propose_words(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+        """Return the list so far with each word appended that it lacks and that begins as its last word."""
         before, comma, last = begun.rpartition(",")
         present = before.split(",")
         return [f"{before}{comma}{word}" for word in words() if word.startswith(last) and word not in present]
@@ -82,7 +83,7 @@ def complete_several(words: Callable[[], Iterable[str]]) -> WordCompleter:
 
 
 def list_codes() -> Iterable[str]:
-    """Return the codes of errors and warnings."""
+    """Return the codes of all errors and warnings, sorted, for shell completion."""
     from tilec.driver.explanations import EXPLANATIONS
 
     return sorted(EXPLANATIONS)

@@ -58,7 +58,7 @@ def show_tables(tables: Iterable[RenderableType]) -> None:
 
 @contextmanager
 def report_mistakes(source: SourceFile | None, code: int = WRONG_KERNEL) -> Iterator[None]:
-    """Show a `CompileError` in `source` with its text, and end the command with an exit code."""
+    """Show a `CompileError` of the block, with text from `source`, and end the command with an exit code."""
     try:
         yield
     except CompileError as error:
@@ -67,8 +67,11 @@ def report_mistakes(source: SourceFile | None, code: int = WRONG_KERNEL) -> Iter
 
 
 def report_results(results: Iterable[CompileResult], *, counted: bool = False) -> list[CompileResult]:
-    """Collect the results of jobs, and show each diagnostic once, as several targets repeat many. Ends the command if a
-    kernel is wrong. If `counted`, a last line gives the number of diagnostics; on a terminal also if there are none."""
+    """Return the results of all jobs, and show each diagnostic once; end the command if a kernel is wrong.
+
+    Several targets repeat many. If `counted`, a last line gives the number of diagnostics; on a terminal also if there
+    are none.
+    """
     collected: list[CompileResult] = []
     shown: set[tuple[str, Diagnostic]] = set()
     for result in results:
@@ -96,11 +99,12 @@ def _describe_counts(shown: Iterable[tuple[str, Diagnostic]]) -> str:
 
 
 def _format_count(count: int, what: str) -> str:
+    """Return a count and its noun, with a plural s unless the count is 1."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def show_diagnostics(diagnostics: Iterable[Diagnostic], source: SourceFile | None) -> None:
-    """Show diagnostics in the wanted format; SARIF, one text for all, follows at the end of the command."""
+    """Write diagnostics to stderr in the wanted format; SARIF follows as one text at the end of the command."""
     listed = list(diagnostics)
     if not listed:
         return
@@ -129,7 +133,7 @@ _META = "tilec.diagnostics"
 
 
 def set_format(context: click.Context, _: click.Parameter, form: Format) -> None:
-    """Set the format of diagnostics until the end of the command."""
+    """Set the format of the command's diagnostics; write SARIF, if that is it, when the command ends."""
     kept: list[LocatedDiagnostic] = []
     context.meta[_META] = (form, kept)
     if form == "sarif" and not context.resilient_parsing:
@@ -140,12 +144,12 @@ def set_format(context: click.Context, _: click.Parameter, form: Format) -> None
 
 
 def get_format() -> Format:
-    """Return the format of diagnostics."""
+    """Return the format in which the running command shows diagnostics; `text` outside a command."""
     return _get_format_state()[0]
 
 
 def _get_format_state() -> tuple[Format, list[LocatedDiagnostic]]:
-    """Return the running command's format of diagnostics, and those it has shown in that format."""
+    """Return the running command's format of diagnostics, and those that it has shown in that format."""
     import click
 
     context = click.get_current_context(silent=True)
@@ -154,7 +158,7 @@ def _get_format_state() -> tuple[Format, list[LocatedDiagnostic]]:
 
 
 def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool) -> None:
-    """Print the message for an exception that is not the user's fault."""
+    """Print on stderr that an exception is a bug in tilec, and how to report it; with `traceback`, that too."""
     if traceback:
         import traceback as tracebacks
 
@@ -175,13 +179,13 @@ def show_bug(error: BaseException, arguments: Sequence[str], *, traceback: bool)
 
 
 def show_times(seconds: Sequence[tuple[str, float]], total: float) -> None:
-    """Print the time of each pass, verification and dumps included, and the total of the process."""
+    """Print on stderr the milliseconds of each pass, and the total of the process."""
     for name, spent in (*seconds, ("total", total)):
         print(f"{name:26} {spent * 1000:9.1f} ms", file=sys.stderr)
 
 
 def show_entries(entries: Iterable[EntryReport], manifests: Iterable[Manifest], names_target: bool = False) -> None:
-    """Print the assembler's report of each kernel: registers, barriers, stack, spills and memory."""
+    """Print on stderr the assembler's report of each kernel: registers, barriers, stack, spills and memory."""
     manifest_of = {manifest.entry: manifest for manifest in manifests}
     for entry in entries:
         manifest = manifest_of[entry.name]

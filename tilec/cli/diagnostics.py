@@ -25,7 +25,7 @@ LocatedDiagnostic = tuple[Diagnostic, SourceFile | None]
 
 
 def format_json(found: Iterable[LocatedDiagnostic]) -> str:
-    """Return one JSON object a line."""
+    """Return the diagnostics as one JSON object a line."""
     return "".join(_dump_json(_make_record(*one)) + "\n" for one in found)
 
 
@@ -36,7 +36,7 @@ def _dump_json(value: object, indent: int | None = None) -> str:
 
 
 def _make_record(diagnostic: Diagnostic, source: SourceFile | None) -> dict[str, Any]:
-    """Return the JSON object of a diagnostic."""
+    """Return a diagnostic as a JSON object: severity, code, texts, and places in the source, null without one."""
     return {
         "severity": diagnostic.severity,
         "code": diagnostic.code,
@@ -49,7 +49,7 @@ def _make_record(diagnostic: Diagnostic, source: SourceFile | None) -> dict[str,
 
 
 def _locate_label(label: Label | None, source: SourceFile | None) -> dict[str, Any] | None:
-    """Return a label's position and text, or None where it has no source text."""
+    """Return a label's file, lines, columns and text; None if it has no source text."""
     if label is None or source is None or label.span.line < 1:
         return None
     span = label.span
@@ -63,7 +63,7 @@ _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 def format_github(found: Iterable[LocatedDiagnostic]) -> str:
-    """Return one workflow command a line. GitHub shows its message beside the line of the file."""
+    """Return the diagnostics as GitHub workflow commands, one a line, shown beside the lines of a change."""
     return "".join(_format_command(*one) + "\n" for one in found)
 
 
@@ -79,7 +79,7 @@ def _format_command(diagnostic: Diagnostic, source: SourceFile | None) -> str:
 
 
 def _format_text(diagnostic: Diagnostic, source: SourceFile | None) -> str:
-    """Return all texts of a diagnostic, without source lines."""
+    """Return all texts of a diagnostic on lines of their own, without source lines."""
     lines = [diagnostic.title]
     if diagnostic.primary is not None and diagnostic.primary.text:
         lines.append(diagnostic.primary.text)
@@ -102,8 +102,11 @@ def _escape_property(text: str) -> str:
 
 
 def format_sarif(found: Sequence[LocatedDiagnostic], site: str | None = None) -> str:
-    """Return one log with one run. The rules are the codes that occur, with the texts of `tilec explain`, and with
-    their addresses if the documents are on a `site`."""
+    """Return the diagnostics as one SARIF log with one run.
+
+    The rules are the codes that occur, with the texts of `tilec explain`, and with their addresses if the documents are
+    on a `site`.
+    """
     codes = list(dict.fromkeys(diagnostic.code for diagnostic, _ in found))
     rules = [_make_rule(code, site) for code in codes]
     run = {
@@ -116,7 +119,7 @@ def format_sarif(found: Sequence[LocatedDiagnostic], site: str | None = None) ->
 
 
 def _make_rule(code: str, site: str | None) -> dict[str, Any]:
-    """Return the SARIF rule of a code: its explanation, and its address on the documents' site."""
+    """Return the SARIF rule of a code: its explanation, and its address on the documents' site unless that is None."""
     from tilec.driver.explanations import EXPLANATIONS, build_explanation_url
 
     rule = {"id": code, "fullDescription": {"text": " ".join(EXPLANATIONS[code].split())}}
@@ -140,7 +143,7 @@ def _make_result(diagnostic: Diagnostic, source: SourceFile | None, rule: int) -
 
 
 def _make_location(place: dict[str, Any]) -> dict[str, Any]:
-    """Return a place as a SARIF location."""
+    """Return a label's place as a SARIF location, with a file URI for an absolute path."""
     keys = {"startLine": "line", "startColumn": "column", "endLine": "end_line", "endColumn": "end_column"}
     region = {name: place[key] for name, key in keys.items()}
     path = Path(place["file"])

@@ -104,7 +104,10 @@ def schedule(
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
-    """Run one command line. A first word that is no command is a kernel file or an option of the compiler proper."""
+    """Run one command line, its @FILEs expanded, and return its exit code; again whenever an @FILE was saved.
+
+    A first word that is no command is a kernel file or an option of the compiler proper.
+    """
     while True:
         try:
             words, read = expand_response_files(arguments)
@@ -118,7 +121,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
 
 
 def _run_words(arguments: Sequence[str], response_files: tuple[str, ...]) -> int:
-    """Run the command that the words name, and return its exit code."""
+    """Run the command that the words name, and return its exit code; without words print an introduction."""
     if not arguments:
         return show_introduction()
     command, rest = find_command(arguments)
@@ -128,7 +131,7 @@ def _run_words(arguments: Sequence[str], response_files: tuple[str, ...]) -> int
             stream.reconfigure(errors="replace")  # do not fail on a terminal without →
 
     def invoke_command() -> int:
-        """Parse the options and run the command within its limits."""
+        """Parse the command's options and run it within its limits; raise a usage error for too many or wrong words."""
         if len(arguments) > MAX_WORDS:
             found = f"the command line has {len(arguments):,} words, with those of its @FILEs"
             console.fail_usage(f"{found}; the limit is {MAX_WORDS:,}: compile fewer kernels at a time")
@@ -147,9 +150,10 @@ def _run_words(arguments: Sequence[str], response_files: tuple[str, ...]) -> int
 
 
 def _invoke_limited(command: click.Command, context: click.Context, arguments: Sequence[str]) -> int:
-    """Run a command within the limits that its options set, and return its exit code."""
+    """Run a command, in a child process if its options set limits, and return its exit code."""
 
     def invoke_reported() -> int:
+        """Run the command, show its mistakes, and return 0."""
         with context, console.report_mistakes(None):
             command.invoke(context)
         return console.OK
@@ -166,7 +170,10 @@ def _invoke_limited(command: click.Command, context: click.Context, arguments: S
 
 
 def _run_for_exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int:
-    """Return the result of `work`, or the exit code for its exception, which is shown."""
+    """Return the result of `work`, or show its exception and return the exit code for it.
+
+    A changed command line and errors of our own output are raised.
+    """
     try:
         return work()
     except CommandLineChanged:
@@ -195,7 +202,7 @@ def _run_for_exit_code(work: Callable[[], int], arguments: Sequence[str]) -> int
 
 
 def _build_exhausted_diagnostic(error: Exception, what: str) -> Diagnostic:
-    """Report the exhausted resource, and the file that needed it if known."""
+    """Return the error that a resource ran out, with the file that needed it if known."""
     path = getattr(error, "filename", None)
     notes = () if path is None else (f"it was needed for {path}",)
     help_text = None if "disk" in what or "in a file" in what else "compile fewer files at a time, with a smaller -j"

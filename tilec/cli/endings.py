@@ -12,7 +12,7 @@ _NOBODY_READS = 141  # as a shell reports a process ended by SIGPIPE
 
 
 def run_guarded(work: Callable[[], int]) -> int:
-    """Return the exit code of `work` once its output is flushed, or the code for its exception."""
+    """Return the exit code of `work` once stdout is flushed, or the code for an interrupt or a failed write."""
     try:
         code = work()
         sys.stdout.flush()
@@ -38,7 +38,7 @@ def run_guarded(work: Callable[[], int]) -> int:
 
 
 def _discard_output(stream: TextIO) -> None:
-    """Discard what a broken pipe has not taken; the interpreter would retry and complain at exit."""
+    """Flush a stream; if that fails, point it at /dev/null, or the interpreter would complain at exit."""
     try:
         stream.flush()
     except OSError:

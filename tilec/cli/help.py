@@ -86,11 +86,12 @@ class GroupedCommand(click.Command):
     """A command with many options: one line each in groups for `--help`, full texts for `--help-all`."""
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """Return the spellings of the help option, which are the same for every command."""
         # Not left to the context, as click caches the first help option of a process.
         return list(HELP_NAMES)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the command's parameters, with --help-all if they need groups."""
+        """Return the command's parameters, with --help-all before the last one if they need groups."""
         params = super().get_params(ctx)
         if not _needs_groups(params):
             return params
@@ -135,7 +136,7 @@ _help_all_option = click.Option(
 
 
 def _list_shared_options() -> frozenset[str]:
-    """Return the options of every command that compiles a kernel."""
+    """Return the names of the options that every command which compiles a kernel has."""
     from tilec.support.options import OPTIONS
 
     return frozenset(OPTIONS) | {"time_limit", "memory_limit", "cmake_dir", "dump_ir", "depfile_name"}
@@ -146,12 +147,12 @@ def _needs_groups(params: list[click.Parameter]) -> bool:
 
 
 def _get_option_name(option: click.Option) -> str:
-    """Return a command's name for an option; click has a name of its own for its help."""
+    """Return an option's parameter name; `help` for click's own help option."""
     return "help" if "--help" in option.opts else option.name or ""
 
 
 def _make_row(option: click.Option, summary: str | None) -> tuple[str, str]:
-    """Return the spellings of an option, the shortest first, and one line about it."""
+    """Return an option's spellings, the shortest first, and `summary`, or the first sentence of its help."""
     spelled = ", ".join(sorted(option.opts, key=len))
     if not (option.is_flag or option.count):
         spelled += f" {option.make_metavar(click.Context(click.Command('')))}"
@@ -160,7 +161,7 @@ def _make_row(option: click.Option, summary: str | None) -> tuple[str, str]:
 
 
 def _write_section(formatter: click.HelpFormatter, title: str, rows: list[tuple[str, str]]) -> None:
-    """Write a heading and a row for each option, its text wrapped in a column of its own."""
+    """Write a heading and a row for each option, its text wrapped in a column of its own; nothing without rows."""
     if not rows:
         return
     formatter.write_paragraph()
@@ -176,7 +177,7 @@ def _write_section(formatter: click.HelpFormatter, title: str, rows: list[tuple[
 
 
 def _shorten_spelling(spelled: str) -> str:
-    """Replace the values in a long spelling by WORD."""
+    """Return an option's spelling, its list of values replaced by WORD if it is too long for the column."""
     room = _COLUMN - _INDENT - 2
     if len(spelled) > room and "[" in spelled:
         spelled = f"{spelled.partition('[')[0]}WORD"
@@ -187,7 +188,7 @@ def _shorten_spelling(spelled: str) -> str:
 
 
 def show_introduction() -> int:
-    """Print the introduction for `tilec` without arguments."""
+    """Print the introduction for `tilec` without arguments, and return the exit code for wrong usage."""
     print(
         "tilec compiles tile kernels to cubins whose software pipelines are solved and explained.\n\n"
         "  tilec FILE.tl            FILE.cubin, here\n"

@@ -28,7 +28,7 @@ _COMPLETIONS = {"target": complete_several(lambda: (*resources.target_names(), *
 
 
 def add_kernel_options(command: Command) -> Command:
-    """Add the options of every command that compiles a kernel."""
+    """Add to a click command the options of every command that compiles a kernel, and return it."""
     decorators = [
         *(_make_click_option(field, spec) for field, spec in OPTIONS.items()),
         click.option(
@@ -65,7 +65,10 @@ def add_kernel_options(command: Command) -> Command:
 
 
 def _make_click_option(field: str, spec: Option) -> Callable[[Command], Command]:
-    """Return one option, under its field's name; `make_compile_options` converts its value."""
+    """Return the click option of one `CompileOptions` field, named as the field.
+
+    `make_compile_options` converts its value.
+    """
     default = getattr(_DEFAULTS, field)
     spelled = f"{spec.switch}/{spec.negated_switch}" if default is True else spec.switch
     more: dict[str, Any] = {}
@@ -98,18 +101,22 @@ def _get_click_type(spec: Option) -> click.ParamType[Any]:
 
 
 def _get_shown_default(spec: Option, default: object) -> object:
-    """Return the default as the user would spell it; None where the help text states it."""
+    """Return an option's default as the user would spell it; None where the help text states it."""
     return None if spec.default_text else find_word(spec, default) or default
 
 
 def _format_help(spec: Option) -> str:
-    """Return the help text of an option, with its default."""
+    """Return an option's help text, with what -O3 decides filled in and its default appended."""
     text = spec.help.format(decides="; ".join(of.decides for of in DECISION_OPTIONS.values()))
     return f"{text}  [{spec.default_text}]" if spec.default_text else text
 
 
 def make_compile_options(given: dict[str, Any], target: str | None = None) -> CompileOptions:
-    """Return the values of these options as `CompileOptions`, for this target or for the only one named."""
+    """Return the `CompileOptions` of the command line for one target; raise a usage error for clashing options.
+
+    The target is `target` or the only one named. Former spellings get a warning. --tuned adds its file's constants,
+    options and schedule.
+    """
     if target is None:
         target, *others = parse_target_names(given)
         if others:
@@ -136,7 +143,7 @@ def make_compile_options(given: dict[str, Any], target: str | None = None) -> Co
 
 
 def _convert_value(field: str, spec: Option, given: Any) -> Any:
-    """Return the value of a `CompileOptions` field for what the command line gives."""
+    """Return the value of a `CompileOptions` field for what the command line gives, its default for nothing."""
     if spec.many:
         return tuple(parse_value(spec, (), one) for one in given)
     default = getattr(_DEFAULTS, field)
@@ -144,7 +151,7 @@ def _convert_value(field: str, spec: Option, given: Any) -> Any:
 
 
 def _warn_of_former_spellings(compiler_options: CompileOptions) -> None:
-    """Warn of former spellings, with their replacements."""
+    """Show a warning, as -W asks, for each former spelling of an option that was given."""
     if not (former := take_former_spellings()):
         return
     from tilec.driver.observer import Observer
@@ -156,7 +163,7 @@ def _warn_of_former_spellings(compiler_options: CompileOptions) -> None:
 
 
 def _parse_warning_word(word: str) -> str:
-    """Return the word behind -W, with the present name of its code."""
+    """Return the word behind -W with the present name of its code; raise `unknown-code` for another word."""
     from tilec.driver.explanations import EXPLANATIONS, FORMER_CODES
 
     if word in ("error", "no-all"):
@@ -173,18 +180,21 @@ def _parse_warning_word(word: str) -> str:
 
 
 def _list_all_targets() -> tuple[str, ...]:
-    """Return every machine that ships, the oldest first."""
+    """Return the names of all machines that ship, the oldest first."""
     return tuple(sorted(resources.target_names(), key=parse_capability))
 
 
 def _list_major_targets() -> tuple[str, ...]:
-    """Return the oldest machine of each generation: code that is not for one machine alone runs on the others too."""
+    """Return the oldest machine of each generation, whose code runs on the generation's others.
+
+    That is so unless the code is for one machine alone.
+    """
     first = {parse_capability(name)[0]: name for name in reversed(_list_all_targets())}
     return tuple(first[generation] for generation in sorted(first))
 
 
 def _find_native_target() -> tuple[str, ...]:
-    """Return the best target for this machine's GPU."""
+    """Return the best target for this machine's GPU, alone in a tuple; raise an error if there is no GPU or target."""
     from tilec.host import runtime
 
     if not runtime.has_gpu():
@@ -206,7 +216,11 @@ _TARGET_WORDS: dict[str, Callable[[], tuple[str, ...]]] = {
 
 
 def parse_target_names(given: dict[str, Any]) -> tuple[str, ...]:
-    """Return the targets that the options name, each once, for commands that take several."""
+    """Return the targets that --target and --target-file name, each once; raise a usage error for an empty or bad name.
+
+    Machines are not looked up; a bad name is that of a file that does not end in .toml. Words such as `all` are
+    expanded.
+    """
     names = [name.strip() for name in given["target"].split(",")]
     if "" in names:
         fail_usage(f"--target {given['target'] or repr('')} has an empty name: write --target sm_80,sm_90a")
@@ -221,6 +235,6 @@ def parse_target_names(given: dict[str, Any]) -> tuple[str, ...]:
 
 
 def list_input_files(kernels: Sequence[str], given: dict[str, Any]) -> list[str]:
-    """Return the files that the options make a command read, and its response files: no output may replace them."""
+    """Return the files that the options make a command read, and its @FILEs, which no output may replace."""
     named = (given[name] for name in ("schedule", "tuned") if given[name] is not None)
     return [*kernels, *named, *get_response_files()]

@@ -32,7 +32,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def _parse_size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    """Return the bytes of a size such as 500M. Raises for another text, or where no limit can be set."""
+    """Return the bytes of a size such as 500M, None for None; raise a usage error for another text or without Linux."""
     if value is None:
         return None
     match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([KMGT]?)(?:I?B)?", value.upper())
@@ -44,20 +44,23 @@ def _parse_size(context: click.Context, parameter: click.Parameter, value: str |
 
 
 def _check_seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Return the seconds of --time-limit. Raises where no limit can be set."""
+    """Return the seconds of --time-limit, None without; raise a usage error where the system cannot set limits."""
     if value is not None:
         _check_possible(context, parameter)
     return value
 
 
 def _check_possible(context: click.Context, parameter: click.Parameter) -> None:
-    """Raise where the system cannot limit processes: elsewhere than on Linux."""
+    """Raise a usage error where the system cannot limit processes: elsewhere than on Linux."""
     if not (hasattr(os, "fork") and Path("/proc/self/statm").exists()):
         raise click.BadParameter("this option needs Linux", context, parameter)
 
 
 def add_limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the limit options. `ResourceLimits.of` reads them; the command itself gets neither."""
+    """Add --time-limit and --memory-limit to a click command, and return it.
+
+    `ResourceLimits.of` reads them; the command itself gets neither.
+    """
     time_limit = click.option(
         "--time-limit",
         type=click.FloatRange(0, min_open=True),
@@ -81,7 +84,7 @@ class ResourceLimits:
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> ResourceLimits | None:
-        """Return the limits among the options of a command, or None."""
+        """Return the limits among a command's options, None without; raise a usage error together with --watch."""
         seconds, size = given.get("time_limit"), given.get("memory_limit")
         if "memory_limit" not in given or (seconds is None and size is None):
             return None
@@ -91,7 +94,7 @@ class ResourceLimits:
 
 
 def run_bounded(work: Callable[[], int], limits: ResourceLimits) -> int | Diagnostic:
-    """Run `work` in another process; return its exit code, or the diagnostic if it exceeds a limit."""
+    """Run `work` in another process; return its exit code, or kill it and return an error beyond a limit."""
     sys.stdout.flush()
     sys.stderr.flush()
     began = time.monotonic()
@@ -129,7 +132,7 @@ def run_bounded(work: Callable[[], int], limits: ResourceLimits) -> int | Diagno
 
 
 def _run_in_child(work: Callable[[], int], writer: int, parent: int) -> NoReturn:
-    """Run `work` in the forked process, report its progress to `writer`, and end with its exit code."""
+    """Run `work` in the forked process, report its progress to pipe `writer`, and end with its exit code."""
     from tilec.cli.endings import run_guarded
 
     code = 3
@@ -151,7 +154,10 @@ def _run_in_child(work: Callable[[], int], writer: int, parent: int) -> NoReturn
 
 
 def _end_silently(*_: object) -> None:
-    """End as for Ctrl-C, so that incomplete outputs are removed, but print nothing: the parent reports."""
+    """Interrupt the process as Ctrl-C does, so that incomplete outputs are removed, but print nothing.
+
+    The parent reports.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -163,7 +169,7 @@ def _end_silently(*_: object) -> None:
 
 
 def _watch_child(child: int, reader: int, messages: dict[int, str]) -> Iterator[int | None]:
-    """Yield None at intervals, and at last the child's exit code. Its progress messages are kept in `messages`."""
+    """Yield None at intervals while the child runs, and at last its exit code; keep its progress in `messages`."""
     unfinished = b""
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -181,8 +187,10 @@ def _watch_child(child: int, reader: int, messages: dict[int, str]) -> Iterator[
 
 
 def _end_processes(child: int, with_signal: signal.Signals = signal.SIGTERM) -> int:
-    """End the child and its children; first by a signal, as it may be writing. Return its exit code: 0 if it was done
-    by then, negative if it was killed."""
+    """End the child by a signal, kill it and its children after a second, and return the child's exit code.
+
+    It may be writing. The code is 0 if it was done by then, negative if it was killed.
+    """
     ended, status = 0, 0
     with suppress(OSError):
         os.kill(child, with_signal)
@@ -199,7 +207,7 @@ def _end_processes(child: int, with_signal: signal.Signals = signal.SIGTERM) -> 
 
 
 def _measure_memory(process: int) -> int:
-    """Return the bytes that a process and its children hold privately; shared code does not count."""
+    """Return the bytes that a process and its children hold privately, without shared code; 0 if it has ended."""
     try:
         folder = Path("/proc") / str(process)
         _, resident, shared, *_ = (folder / "statm").read_text().split()
@@ -211,7 +219,7 @@ def _measure_memory(process: int) -> int:
 
 
 def _build_limit_diagnostic(limit: str, messages: Mapping[int, str], help_text: str) -> Diagnostic:
-    """Return the error for a limit that is reached, with what was running then."""
+    """Return the error that a limit is reached, with notes on the activities at that time."""
     notes = tuple(f"it was running {what}" for what in messages.values())
     return Diagnostic("limit-reached", f"{limit} is reached", notes=notes, help=help_text)
 

@@ -15,8 +15,7 @@ from tilec.support.processes import isolate_calls
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code: 0 ok, 1 the kernel is wrong, 2 usage, 3 a bug in tilec, 4 a limit
-    was reached."""
+    """Run a command line (None: this process's), return its code: 0 ok, 1 wrong kernel, 2 usage, 3 bug, 4 limit."""
     # A stream that was closed before we started is None.
     sys.stdout = sys.stdout or io.TextIOWrapper(io.BytesIO(), "utf-8")
     sys.stderr = sys.stderr or io.TextIOWrapper(io.BytesIO(), "utf-8")
@@ -32,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_command_line(arguments: list[str]) -> int:
-    """Run a command line and return its exit code; completions and --version import nothing else."""
+    """Run a command line and return its exit code; --version and completions import no commands."""
     if shell_request := os.environ.get("_TILEC_COMPLETE"):
         from tilec.cli.completion import print_completions
 

@@ -34,7 +34,7 @@ _COMPILER = "commands.build:build"
 
 
 def find_command(arguments: Sequence[str]) -> tuple[click.Command, list[str]]:
-    """Return the command that the first words name, or the compiler proper; and the words after its name."""
+    """Import and return the command that the first words name, or the compiler proper; and the words after it."""
     words = next((n for n in (2, 1) if " ".join(arguments[:n]) in COMMANDS), 0)
     module, _, name = COMMANDS.get(" ".join(arguments[:words]), _COMPILER).partition(":")
     command = getattr(import_module(f"tilec.cli.{module}"), name)

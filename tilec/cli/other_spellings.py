@@ -67,7 +67,10 @@ _ALTERNATIVES = {
 
 
 def translate_words(command: click.Command, words: Sequence[str]) -> list[str]:
-    """Translate the words of a command line for `command`; words that it knows stay, and so do all behind `--`."""
+    """Return the command line with nvcc's, clang's and gcc's options translated, or refused with advice.
+
+    Words that the command knows stay, and so do all behind `--`. An option that asks for the default gets a note.
+    """
     known = {spelled for param in command.params for spelled in (*param.opts, *param.secondary_opts)}
     translated_words: list[str] = []
     machines: list[str] = []
@@ -96,13 +99,13 @@ def translate_words(command: click.Command, words: Sequence[str]) -> list[str]:
 
 
 def _parse_machines(value: str) -> list[str]:
-    """Return sm_90a for `sm_90a`, `compute_90a` and `arch=compute_90a,code=[sm_90a,compute_90a]`."""
+    """Return the targets that an nvcc machine option names, as sm_90a for `compute_90a`; else the word itself."""
     named = re.findall(r"(?:sm|compute|lto)_(\w+)", value)
     return [f"sm_{name}" for name in named] or [value]
 
 
 def build_usage_diagnostic(error: click.UsageError) -> Diagnostic:
-    """Return the diagnostic for an error of the command line."""
+    """Return the diagnostic for a usage error, with the nearest option or value, or where help is, as its fix."""
     context = error.ctx
     path = context.command_path if context is not None else "tilec"
     known = [] if context is None else [o for p in context.command.get_params(context) for o in p.opts]
@@ -131,7 +134,7 @@ _SYNONYMS = {"matmul": "gemm", "flash_attention": "attention", "vector_add": "el
 
 
 def _command_with(option: str) -> str | None:
-    """Return a command that has an option by this name: `report` before others, since it shows the most."""
+    """Return a command that has an option of this name, `report` before others; None if there is none."""
     from tilec.cli.names import COMMANDS, find_command
 
     names = sorted(COMMANDS, key=lambda name: name != "report")
@@ -147,7 +150,7 @@ class FormerSpellings(click.Option):
         self.former = dict(former)
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Let the parser accept the former spellings too."""
+        """Add the option and its former spellings, each with its replacement's value, to the parser."""
         super().add_to_parser(parser, ctx)
         for old, new in self.former.items():
             _, *value = shlex.split(new)
@@ -156,7 +159,9 @@ class FormerSpellings(click.Option):
             parser.add_option(obj=self, opts=[old], dest=old, **action)
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
-        """Return the option's value, from a former spelling where the present one is not given."""
+        """Return the option's value; take it from a former spelling, which is recorded, if the present one is not
+        given.
+        """
         value, source = super().consume_value(ctx, opts)
         for old, new in self.former.items():
             if old in opts:
@@ -171,14 +176,14 @@ _META = "tilec.former"
 
 
 def remember_former(old: str, new: str, context: click.Context | None = None) -> None:
-    """Record that the running command was given a former spelling."""
+    """Record in the click context (None: the current, if any) that a former spelling of an option was given."""
     context = context or click.get_current_context(silent=True)
     if context is not None:
         context.meta.setdefault(_META, {})[old] = new
 
 
 def take_former_spellings() -> Mapping[str, str]:
-    """Return the former spellings that were not reported yet, with their replacements, and forget them."""
+    """Return the former spellings not reported yet, with their replacements, and forget them."""
     context = click.get_current_context(silent=True)
     found: Mapping[str, str] = {} if context is None else context.meta.pop(_META, {})
     return found

@@ -36,7 +36,7 @@ _LINE_BEGINS = re.compile(r"(?:\n|\x1b\[3J|\r(?:\x1b\[\d*A)*\x1b\[2K)\Z")
 
 @contextmanager
 def attend_terminal() -> Iterator[None]:
-    """Handle Ctrl-C at any moment, and show a status line if standard error is a terminal."""
+    """Handle ending signals at any moment during the block, and show a status line on a terminal."""
     attendant = _TerminalAttendant(_StatusLine() if _is_for_people() else None)
     try:
         with attendant.at_work():
@@ -46,7 +46,7 @@ def attend_terminal() -> Iterator[None]:
 
 
 def _is_for_people() -> bool:
-    """Return whether a person sees the status line: by convention not in automated builds."""
+    """Return whether standard error is a terminal that can show a status line, and no automated build is running."""
     return sys.stderr.isatty() and os.environ.get("TERM") not in (None, "", "dumb") and not os.environ.get("CI")
 
 
@@ -62,7 +62,7 @@ class _StatusLine:
         self._process = os.getpid()
 
     def draw(self, text: str) -> None:
-        """Draw the text as the status line, if the cursor is at the start of a line."""
+        """Draw the text, cut to the width, as the status line if the cursor is at the start of a line."""
         with self._lock, suppress(OSError, ValueError):
             width = os.get_terminal_size(self._out.fileno()).columns or 80  # 0 if the terminal does not know it
             text = text[: width - 1]
@@ -78,8 +78,10 @@ class _StatusLine:
                 self._shown = ""
 
     def before(self, text: str) -> None:
-        """Erase the line before `text` of another writer. A forked process has no line, and its copy of the lock may
-        never be released."""
+        """Erase the status line before another writer's `text` and note if that ends a line; not in a forked process.
+
+        A forked process has no line, and its copy of the lock may never be released.
+        """
         if os.getpid() != self._process:
             return
         with self._lock:
@@ -89,7 +91,7 @@ class _StatusLine:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Make standard output and standard error erase the line before they write on the terminal."""
+        """Replace stdout and stderr, if terminals, by streams that erase the status line before they write."""
         before = sys.stdout, sys.stderr
         ours: list[_ErasingStream] = []
         for name in ("stdout", "stderr"):
@@ -118,7 +120,7 @@ class _ErasingStream(io.TextIOWrapper):
         self._line = line
 
     def write(self, text: str, /) -> int:
-        """Erase the status line and write the text."""
+        """Erase the status line, then write the text to the terminal."""
         self._line.before(text)
         return super().write(text)
 
@@ -141,7 +143,7 @@ class _TerminalAttendant:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Handle signals and show progress messages during the block."""
+        """Handle ending signals and show progress messages during the block."""
         with self._handle_signals():
             if self._line is None:
                 yield
@@ -151,7 +153,10 @@ class _TerminalAttendant:
 
     @contextmanager
     def _handle_signals(self) -> Iterator[None]:
-        """Replace Python's default handlers of ending signals during the block, in the main thread only."""
+        """Handle ending signals by `_note_signal` during the block, if Python's default handlers are set.
+
+        Only in the main thread; other handlers stay.
+        """
         is_ours = (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -173,7 +178,7 @@ class _TerminalAttendant:
             signal.set_wakeup_fd(before)
 
     def end(self) -> None:
-        """End the thread, then close its pipes; a forked process has only the pipes."""
+        """End the thread, then close its pipes; a forked process only closes the pipes."""
         if os.getpid() == self._process:
             os.write(self._end_writer, b"\0")
             self._thread.join()
@@ -182,14 +187,14 @@ class _TerminalAttendant:
                 os.close(pipe)
 
     def _note_signal(self, number: int, _: FrameType | None) -> None:
-        """Handle an ending signal: note its time for the thread, and raise `Interrupted`."""
+        """Note the time of an ending signal, so that the thread does not end the process, and raise `Interrupted`."""
         self._heard_at = time.monotonic()
         files.raise_interrupt(Interrupted(number))
 
     # ---- in the thread -----------------------------------------------------------------------------------------------
 
     def _run_thread(self) -> None:
-        """Draw progress messages, and end the process on signals that Python does not handle in time."""
+        """Draw progress messages on the status line, and end the process on signals that Python handles too late."""
         messages: dict[int, str] = {}
         unfinished = b""
         quiet_since = time.monotonic()
@@ -231,7 +236,7 @@ class _TerminalAttendant:
 
 
 def _format_status(messages: dict[int, str]) -> str:
-    """Return the last message, and how many other processes are at work."""
+    """Return the text of the status line: the last message, and how many other processes are at work."""
     others = f" (and {len(messages) - 1} more)" if len(messages) > 1 else ""
     return f"tilec: {list(messages.values())[-1]}{others}"
 

@@ -26,8 +26,10 @@ _SECONDS = 0.2
 
 
 def run_and_watch(command: Callable[[], None]) -> NoReturn:
-    """Run the command again and again, until Ctrl-C or `CommandLineChanged`. Errors in kernels are shown; errors in the
-    options end it."""
+    """Run the command whenever a file that it read changes, until Ctrl-C; raise `CommandLineChanged` for an @FILE.
+
+    Errors in kernels are shown; errors in the options end it.
+    """
     if get_format() == "sarif":
         fail_usage("--watch runs until Ctrl-C, and SARIF is one log at the end: choose another --diagnostics-format")
     context = click.get_current_context(silent=True)
@@ -51,7 +53,7 @@ def run_and_watch(command: Callable[[], None]) -> NoReturn:
 
 
 def _run_once(command: Callable[[], None]) -> bool:
-    """Return whether the command succeeded."""
+    """Run the command, show its mistakes or a bug, return whether it succeeded; raise usage errors and OSErrors."""
     try:
         with report_mistakes(None):
             command()
@@ -68,7 +70,7 @@ def _run_once(command: Callable[[], None]) -> bool:
 
 
 def _wait_until_settled(read: dict[str, files.FileState]) -> None:
-    """Wait until no file changes: several may be saved together, or one replaced."""
+    """Wait until none of the files changes any more: several may be saved together, or one replaced."""
     before = None
     while before != (before := {path: files.file_state(path) for path in read}):
         time.sleep(_SECONDS / 4)

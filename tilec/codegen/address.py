@@ -54,7 +54,7 @@ class Addresses:
         self.strides: dict[str, tuple[int | Reg, ...]] = {}
 
     def get_strides(self, tensor: tile.Buffer) -> tuple[int | Reg, ...]:
-        """Return a tensor's strides in bytes. Strides known only at launch are computed at the first call."""
+        """Return a tensor's strides in bytes, numbers or registers; the first call emits those known only at launch."""
         if tensor.name in self.strides:
             return self.strides[tensor.name]
         if tensor.strides is not None:
@@ -75,7 +75,7 @@ class Addresses:
         return self.strides[tensor.name]
 
     def multiply_stride(self, stride: int | Reg, extent: tile.Extent) -> Reg:
-        """Emit stride · extent, in 64 bits."""
+        """Emit the 64-bit product of a stride in bytes and an extent, of which at least one is known only at launch."""
         if isinstance(extent, int):
             assert isinstance(stride, Reg)
             return self.builder.create("b64", "mul.lo.s64", stride, Imm(extent))
@@ -85,7 +85,7 @@ class Addresses:
         return self.builder.create("b64", "mul.lo.s64", self.builder.create("b64", "cvt.s64.s32", size), stride)
 
     def address_global_element(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Address:
-        """Return an element's address: a 64-bit base that neighbouring elements share, and a constant offset."""
+        """Return a global element's address: a 64-bit base register that neighbours share, and a constant offset."""
         terms: dict[tile.Expr, int] = {}
         constant = 0
         rows: list[tuple[tile.Expr, Reg]] = []
@@ -105,9 +105,10 @@ class Addresses:
         return Address(self.get_global_base(start, moving, beyond), constant - beyond)
 
     def add_row(self, base: Reg, index: tile.Expr, stride: Reg) -> Reg:
-        """Emit base + index · stride."""
+        """Return a register with base + index · stride, emitted once per scope unless the index reads an element."""
 
         def compute_row() -> Reg:
+            """Emit base + index · stride in 64 bits."""
             value = self.scalars.get_register(index)
             wide = self.builder.create("b64", "cvt.s64.s32", value)
             return self.builder.create("b64", "mad.lo.s64", wide, stride, base)
@@ -117,14 +118,14 @@ class Addresses:
         return self.scalars.compute_once(("row", base, index, stride), compute_row)
 
     def get_global_base(self, base: Reg, terms: tuple[tuple[tile.Expr, int], ...], constant: int) -> Reg:
-        """Return the base address plus the terms and the constant, computed once unless an element is read."""
+        """Return a register with base + terms + constant, emitted once per scope unless a term reads an element."""
         if any(isinstance(e, tile.Load) for atom, _ in terms for e in tile.walk_expr(atom)):
             return self.emit_global_base(base, terms, constant)
         key = ("global", base, terms, constant)
         return self.scalars.compute_once(key, lambda: self.emit_global_base(base, terms, constant))
 
     def emit_global_base(self, base: Reg, terms: tuple[tuple[tile.Expr, int], ...], constant: int) -> Reg:
-        """Emit the base address plus coefficient · index for each term, plus the constant."""
+        """Emit base + coefficient · index for each term + constant, in 64 bits."""
         for atom, coefficient in terms:
             index = self.scalars.get_register(atom)
             if -(1 << 31) <= coefficient < 1 << 31:
@@ -137,7 +138,10 @@ class Addresses:
         return base
 
     def locate_version(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> VersionPlace:
-        """Return the place of the tile's version that the cursors point at."""
+        """Return the shared-memory place of a tile's version at its ring's cursor; constant if there is one version.
+
+        Raise InternalError if no cursor is of the tile's ring.
+        """
         shared_tile = self.tiles[buffer.name]
         ring = self.ring_of.get(buffer.name)
         if ring is None or ring.depth == 1:
@@ -152,18 +156,25 @@ class Addresses:
         return self.locate_in_ring(cursor, shared_tile.offset, shared_tile.stride)
 
     def locate_in_ring(self, cursor: Cursor, offset: int, stride: int) -> VersionPlace:
-        """Return the place of the cursor's version among versions `stride` bytes apart. In a ring with barriers
-        `stride` is a multiple of their size."""
+        """Return the place of a cursor's version among versions `stride` bytes apart from `offset` on.
+
+        In a ring with barriers `stride` is a multiple of their size.
+        """
         position = self.positions[cursor.name]
         first, step = self.get_first_place(next(ring for ring in self.rings if ring.name == cursor.ring))
         return VersionPlace(offset, position.place, stride // step, first, position.moves)
 
     def get_first_place(self, ring: Ring) -> tuple[Reg | None, int]:
-        """Return the value of the ring's cursors at the first version (None: 0), and the step to the next version."""
+        """Return the value of a ring's cursors at the first version (None for 0) and their step to the next.
+
+        In a ring with barriers cursors are addresses, else version numbers.
+        """
         return (self.scalars.get_register(SHARED_BASE), MBARRIER_BYTES) if ring.has_barriers else (None, 1)
 
     def get_tile_base(self, buffer: tile.Buffer, cursors: tuple[Cursor, ...]) -> tuple[Reg, int]:
-        """Return the start of the version that the cursors point at: a register and a constant to add."""
+        """Return the shared address, register and constant, of a tile's version at the cursors, in the warpgroup's
+        copy.
+        """
         place = self.locate_version(buffer, cursors)
         base = self.scalars.get_register(SHARED_BASE)
         own = compute_copy_offset(self.tiles[buffer.name].layout)
@@ -172,7 +183,7 @@ class Addresses:
         return self.move_base(base, place), place.constant
 
     def move_base(self, base: Reg, place: VersionPlace) -> Reg:
-        """Return the base moved to the version at this place."""
+        """Return the base register moved to a version's place; itself if the place is constant."""
         moving, first, each = place.register, place.first, place.each
         if moving is None:
             return base
@@ -189,25 +200,25 @@ class Addresses:
     def address_shared_element(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], cursors: tuple[Cursor, ...]
     ) -> Address:
-        """Return the address of a tile's element, in the version that the cursors point at."""
+        """Return the shared address of a tile's element, in the version that the cursors point at."""
         offset = self.compute_tile_offset(self.tiles[buffer.name].layout, indices)
         return self.address_tile_offset(buffer, *offset, cursors)
 
     def address_tile_offset(
         self, buffer: tile.Buffer, inside: Reg | None, constant: int, cursors: tuple[Cursor, ...]
     ) -> Address:
-        """Return the address at an offset from the tile's start: a register (None: zero) plus a constant."""
+        """Return the shared address at an offset (register or None, and constant) in the version at the cursors."""
         base, offset = self.get_tile_base(buffer, cursors)
         return Address(self.add_registers(base, inside), offset + constant)
 
     def add_registers(self, base: Reg, inside: Reg | None) -> Reg:
-        """Return the sum of two address registers, computed once; the first alone if the second is None."""
+        """Return the sum of two address registers, emitted once per scope; the first alone if the second is None."""
         if inside is None:
             return base
         return self.scalars.create_once(("sum", base, inside), "add.u32", base, inside)
 
     def compute_tile_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tuple[Reg | None, int]:
-        """Return the byte offset of an element inside its tile: a register (None: zero) plus a constant.
+        """Return the swizzled byte offset of an element inside its tile: a register (None for zero) and a constant.
 
         The swizzle permutes within `repeat_bytes`, so multiples of that stay constant; the rest is swizzled.
         """
@@ -228,7 +239,7 @@ class Addresses:
         return self.scalars.get_register(apply_swizzle(inner, layout)), outside
 
     def compute_linear_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tile.Expr:
-        """Build the byte offset before the swizzle."""
+        """Return the expression of an element's byte offset inside its tile before the swizzle."""
         if layout.placement is not None:
             values = dict(zip(layout.placement.vars, indices, strict=True))
             return scale_expr(tile.substitute_variables(layout.placement.place, values), layout.element_bytes)
@@ -239,7 +250,7 @@ class Addresses:
         return add_exprs(rows, self.compute_column_offset(layout, indices[-1]))
 
     def compute_column_offset(self, layout: SharedLayout, column: tile.Expr) -> tile.Expr:
-        """Build the byte offset of a column: of its panel, and inside the panel."""
+        """Return the expression of a column's byte offset: that of its panel plus that inside the panel."""
         size = layout.element_bytes
         if layout.panels == 1:
             return scale_expr(column, size)
@@ -257,7 +268,7 @@ class Addresses:
 
 
 def compute_copy_offset(layout: SharedLayout) -> tile.Expr:
-    """Build the byte offset from a tile's first copy to the warpgroup's own one."""
+    """Return the expression of the byte offset from a tile's first copy to the warpgroup's own; 0 if there is one."""
     if layout.copies == 1:
         return tile.int32_const(0)
     group = tile.Binary("floordiv", tile.THREAD, tile.int32_const(WARPGROUP_THREADS), INT32)
@@ -265,7 +276,10 @@ def compute_copy_offset(layout: SharedLayout) -> tile.Expr:
 
 
 def apply_swizzle(offset: tile.Expr, layout: SharedLayout) -> tile.Expr:
-    """Xor bits 6:4 (5:4, 4) of a byte offset with bits 9:7 (8:7, 7); tiles start where the pattern repeats."""
+    """Return the expression of a byte offset with bits 6:4 (5:4, 4) xored with bits 9:7 (8:7, 7).
+
+    Tiles start where the pattern repeats.
+    """
     rows = tile.Binary("shr", offset, tile.int32_const(3), INT32)
     moved = tile.Binary("bitand", rows, tile.int32_const(layout.swizzle_mask << 4), INT32)
     return tile.Binary("xor", offset, moved, INT32)

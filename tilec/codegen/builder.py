@@ -23,8 +23,10 @@ _FLOATS: dict[int, RegisterClass] = {8: "b32", 16: "b16", 32: "f32", 64: "f64"}
 
 
 def get_register_class(dtype: DType) -> RegisterClass:
-    """Return the register class of a type. 16-bit floats are held as their bits, 8-bit ones in the low byte of 32 bits,
-    and small integers extended to 32 bits."""
+    """Return the PTX register class that holds values of a type.
+
+    16-bit floats are held as their bits, 8-bit ones in the low byte of 32 bits, and small integers extended to 32 bits.
+    """
     if dtype.kind == "bool":
         return "pred"
     if dtype.is_float:
@@ -52,12 +54,12 @@ class Builder:
         self.begun = 0
 
     def mark_hoist_place(self) -> None:
-        """Mark the place where hoisted code is inserted."""
+        """Mark the current end of the code as the place where hoisted code is inserted."""
         self.begun = len(self.items)
 
     @contextmanager
     def hoist_code(self) -> Iterator[None]:
-        """Insert the code emitted inside before everything since `begin`."""
+        """Insert the code emitted inside at the marked hoist place, before all code since."""
         later, self.items = self.items[self.begun :], self.items[: self.begun]
         yield
         self.mark_hoist_place()
@@ -73,13 +75,13 @@ class Builder:
         return tuple(self.new_register(cls) for _ in range(count))
 
     def emit(self, opcode: str, *operands: Operand, guard: Guard | Reg | None = None) -> None:
-        """Append an instruction, and fail if the kernel becomes too long."""
+        """Append an instruction, with an optional guard; raise an error if the kernel becomes too long."""
         self.items.append(Instruction(opcode, operands, Guard(guard) if isinstance(guard, Reg) else guard))
         if len(self.items) > MAX_INSTRUCTIONS:
             self.check_room(0)
 
     def check_room(self, instructions: int) -> None:
-        """Fail if this many further instructions would make the kernel too long."""
+        """Raise `too-many-instructions` if this many further instructions would make the kernel too long."""
         if len(self.items) + instructions > MAX_INSTRUCTIONS:
             raise_error(
                 "too-many-instructions",
@@ -90,12 +92,13 @@ class Builder:
             )
 
     def create(self, cls: RegisterClass, opcode: str, *operands: Operand, guard: Guard | Reg | None = None) -> Reg:
-        """Emit an instruction with a new destination register, and return the register."""
+        """Emit an instruction with a new destination register of this class, and return the register."""
         result = self.new_register(cls)
         self.emit(opcode, result, *operands, guard=guard)
         return result
 
     def new_label(self, stem: str) -> str:
+        """Return a new label name that ends in `stem`."""
         self.labels += 1
         return f"$L{self.labels}_{stem}"
 
@@ -103,12 +106,14 @@ class Builder:
         self.items.append(Label(name))
 
     def set_location(self, span: Span) -> None:
-        """Set the source location of the following instructions."""
+        """Set the source place of the following instructions and of error messages; a span without line changes
+        neither.
+        """
         self.span = span if span.line else self.span
         self.locate(span)
 
     def locate(self, span: Span) -> None:
-        """Mark what follows with this line of the kernel's text; messages go on to name what `at` was given."""
+        """Set the source line of the following instructions, not of error messages; ignore a span without a line."""
         line = (span.file, span.line)
         if not span.line or line == self.line:
             return
@@ -140,7 +145,7 @@ def make_f32(value: float) -> FloatImm:
 
 
 def _clamp_to_f32(value: float) -> float:
-    """Return infinity for a value that overflows float32, as the hardware does; Python refuses to pack it."""
+    """Return the value, or an infinity if it overflows float32, which Python refuses to pack."""
     limit = 3.4028235677973366e38
     if value > limit or value < -limit:
         return float("inf") if value > 0 else float("-inf")
@@ -148,7 +153,7 @@ def _clamp_to_f32(value: float) -> float:
 
 
 def encode_half(value: float, dtype: DType) -> int:
-    """Return the bits of a constant as float16 or bfloat16, rounded to nearest even."""
+    """Return the bits of a constant as float16 or bfloat16, rounded to nearest even; infinity beyond the range."""
     if dtype.name == "float16":
         if value == value and abs(value) != float("inf") and abs(value) >= 65520.0:
             value = float("inf") if value > 0 else float("-inf")
@@ -160,7 +165,7 @@ def encode_half(value: float, dtype: DType) -> int:
 
 
 def encode_small_float(value: float, dtype: DType) -> int:
-    """Return the bits of a constant as an 8-bit float."""
+    """Return the bits of a constant rounded to an 8-bit float: the largest beyond its range, 0x7F for NaN."""
     form = SMALL_FLOATS[dtype]
     if value != value:
         return 0x7F

@@ -30,9 +30,12 @@ def emit_module(
     fast_math: bool = False,
     fma: bool = True,
 ) -> Module:
-    """Emit the PTX module of a program. `.loc` lines name `file`, the kernel's own, and `imported`, the other files of
-    spans. `roles` gives the use of each tensor, `outputs` the returned tensors. With fast math the assembler may also
-    fuse products and sums, unless `fma` is False."""
+    """Return the PTX module of a warp program: one entry, its launch manifest, shared memory and formats.
+
+    `.loc` lines name `file`, the kernel's own, and `imported`, the other files of spans. `roles` gives the use of each
+    tensor, `outputs` the returned tensors. With fast math the assembler may also fuse products and sums, unless `fma`
+    is False.
+    """
     made = EntryCode(program, target, imported)
     made.scalars.fast_math, made.scalars.may_fuse = fast_math, fast_math and fma
     body = made.build()
@@ -53,7 +56,7 @@ def emit_module(
 
 
 def _make_param(param: Buffer | Var) -> Param:
-    """Return the PTX parameter of a tensor's pointer or of a scalar."""
+    """Return the PTX parameter of a tensor, as a 64-bit pointer, or of a scalar, of at least 8 bits."""
     if isinstance(param, Buffer):
         return Param("u64", parameter_name(param.name))
     dtype = param.dtype
@@ -62,7 +65,7 @@ def _make_param(param: Buffer | Var) -> Param:
 
 
 def make_manifest(program: warp.Program, target: Target, roles: Mapping[str, launch.TensorRole]) -> launch.Manifest:
-    """Return the launch manifest: what a host must know to launch the kernel."""
+    """Return a program's launch manifest; tensors without a role are workspaces, counters of grid barriers zeroed."""
     operations = tuple(program.operations())
     own = dict(roles)
     own |= {op.counter: "zeroed" for op in operations if isinstance(op, warp.GridSync)}
@@ -87,7 +90,7 @@ def make_manifest(program: warp.Program, target: Target, roles: Mapping[str, lau
 
 
 def _select_ptx_version(program: warp.Program, target: Target) -> str:
-    """Return the target's version, or a later one that an instruction needs: 8.7 for `.kind::mxf4nvf4`."""
+    """Return the target's PTX version, or 8.7 if a tensor-core product needs `.kind::mxf4nvf4`."""
     every = (op for role in program.roles for op in warp.walk_operations(role.body))
     scaled = {op.scales.kind for op in every if isinstance(op, warp.TensorMma) and op.scales is not None}
     return "8.7" if "mxf4nvf4" in scaled else target.ptx_version
@@ -103,7 +106,7 @@ def _make_map_param(made: warp.TensorMap) -> launch.TensorMapParam:
 
 
 def _make_size(extent: Extent) -> Size:
-    """Return an extent as an expression that a host can compute."""
+    """Return an extent as an expression that a host can compute; an internal error if there is none."""
     size = extent_to_size(extent)
     if size is None:
         raise InternalError("a host cannot compute this extent")

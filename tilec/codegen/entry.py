@@ -76,7 +76,7 @@ class EntryCode:
         self.rings = RingProtocol(program, self.builder, self.scalars, self.addresses)
 
     def build(self) -> tuple[Item, ...]:
-        """Emit the whole entry, and return its declarations and instructions."""
+        """Emit the whole entry: parameters, barriers, roles; return its declarations and instructions."""
         self.load_parameters()
         thread = self.builder.create("b32", "mov.u32", Reg("%tid.x"))
         self.scalars.define_variable(tile.THREAD, thread, (0, self.program.threads - 1))
@@ -100,7 +100,7 @@ class EntryCode:
         return (*make_local_variables(self.builder), *self.builder.list_declarations(), *self.builder.items)
 
     def load_parameters(self) -> None:
-        """Emit the loads of all parameters, the strides of tensors and the addresses of tensor maps."""
+        """Emit and record the loads of parameters, strides and addresses of tensor maps; InternalError for a bool."""
         tensors = [p for p in self.program.params if isinstance(p, tile.Buffer)]
         extents = [e for p in tensors for e in (*p.extents, *(p.strides or ())) if not isinstance(e, int)]
         sizes = {part for e in extents for part in tile.walk_expr(e)}
@@ -125,7 +125,7 @@ class EntryCode:
             self.pointers[tensor_map.name] = self.builder.create("b64", "cvta.param.u64", address)
 
     def initialise_barriers(self, thread: Reg) -> None:
-        """Emit the initialisation of the barriers by one thread, which also prefetches the tensor maps."""
+        """Emit code by which thread 0 prefetches tensor maps and initialises all mbarriers; nothing without either."""
         if not self.barriers and not self.program.maps:
             return
         done = self.builder.new_label("initialised")
@@ -153,8 +153,11 @@ class EntryCode:
         self.builder.place_label(done)
 
     def emit_roles(self) -> None:
-        """Emit all roles. The first follows at once, the others are branched to. Branches to warpgroups come first,
-        since a warpgroup changes its register count as a whole; roles that share a warpgroup then branch by warps."""
+        """Emit the common code, the branches to the roles by warp, each role's code, and the end of the block.
+
+        The first role follows at once, the others are branched to. Branches to warpgroups come first, since a warpgroup
+        changes its register count as a whole; roles that share a warpgroup then branch by warps.
+        """
         end = self.builder.new_label("end")
         if self.program.common is not None:
             self.set_registers(self.program.common)
@@ -181,20 +184,20 @@ class EntryCode:
             tcgen05.emit_deallocation(self.state, Imm(0), Imm(self.program.threads), self.scalars.get_register(WARP))
 
     def emit_role_branches(self, roles: list[warp.Role], labels: Mapping[str, str]) -> None:
-        """Emit the branches to these roles, by the warp's index, the last role first."""
+        """Emit the branches to these roles for warps from their first one on, the last role first."""
         for role in reversed(roles):
             warp_index = self.scalars.get_register(WARP)
             mine = self.builder.create("pred", "setp.ge.u32", warp_index, Imm(role.first_warp))
             self.builder.emit("bra", Symbol(labels[role.name]), guard=mine)
 
     def set_registers(self, role: warp.Role) -> None:
-        """Set the registers of a thread to those of the role; the launch divides the file evenly."""
+        """Emit the change of a thread's registers from the launch's even share to the role's count, if it has one."""
         self.register_count = self.target.limit("registers_per_sm") // self.program.threads // 8 * 8
         if role.registers is not None:
             self.change_registers(role.registers)
 
     def emit_role(self, role: warp.Role, barrier_id: int, end: str) -> None:
-        """Emit the code of one role: its state, the positions of its cursors, its body."""
+        """Emit one role: skip threads that do not take part, allocate its registers and cursors, then emit its body."""
         builder = self.builder
         if role.single_thread:
             first = builder.create("pred", "setp.ne.u32", self.scalars.get_register(WARP), Imm(role.first_warp))
@@ -220,7 +223,7 @@ class EntryCode:
         in_pairs = words.find_paired_accumulators(role)
 
         def hold_words(chosen: frozenset[tile.Buffer]) -> dict[str, tuple[Reg, ...]]:
-            """Return registers for the words of the chosen fragments."""
+            """Return new registers for the words of the chosen fragments."""
             held = ((b, f.register_count // words.count_per_word(b)) for b, f in mine if b in chosen)
             return {b.name: builder.new_registers("b32", count) for b, count in held}
 
@@ -269,8 +272,10 @@ class EntryCode:
         self.scalars.ranges[tile.THREAD], self.scalars.ranges[WARP] = before
 
     def set_cursors(self, role: warp.Role) -> None:
-        """Emit the initial positions of the cursors: the first version. Waits for full barriers begin with parity 0,
-        waits for empty barriers with 1, for which a fresh barrier counts as released."""
+        """Emit each advancing cursor's start: slot 0, and parity 0 to await full slots, 1 for empty ones, or none.
+
+        For parity 1 a fresh barrier counts as released.
+        """
         operations = list(warp.walk_operations(role.body))
         waits = {op.cursor.name: 0 for op in operations if isinstance(op, warp.RingWait)}
         waits |= {op.cursor.name: 1 for op in operations if isinstance(op, warp.RingAcquire | warp.RingDrain)}
@@ -283,15 +288,18 @@ class EntryCode:
             self.addresses.positions[cursor.name] = CursorPosition(place, parity)
 
     def change_registers(self, count: int) -> None:
-        """Emit the change of a thread's registers to `count`."""
+        """Emit setmaxnreg to `count` registers a thread, unless that is the current number."""
         if count != self.register_count:
             direction = "inc" if count > self.register_count else "dec"
             self.builder.emit(f"setmaxnreg.{direction}.sync.aligned.u32", Imm(count))
         self.register_count = count
 
     def emit_ping_pong(self, role: warp.Role, barrier: int, state: State) -> None:
-        """Emit a role with ping-pong warpgroups. The first one begins, since the last one arrives at its barrier before
-        anything else. At the end the first one waits once more, so that no arrival is left pending."""
+        """Emit a role's body between its first arrival and last wait, and set `state.ping_pong_barriers` for its turns.
+
+        The warpgroups take turns by operations in the body. The first one begins, since the last one arrives at its
+        barrier before anything else. At the end the first one waits once more, so that no arrival is left pending.
+        """
         builder, groups = self.builder, role.warps // 4
         group = builder.create("b32", "shr.u32", self.scalars.get_register(WARP), Imm(2))
         if role.first_warp:
@@ -305,20 +313,20 @@ class EntryCode:
         self.emit_barrier_if(builder.create("pred", "setp.eq.u32", group, Imm(0)), "bar.sync", barrier)
 
     def emit_barrier_if(self, condition: Reg, barrier: str, number: int) -> None:
-        """Emit a named barrier of two warpgroups for the threads where the condition holds."""
+        """Emit `barrier` (bar.sync or bar.arrive) `number` of two warpgroups for threads where the condition holds."""
         past = self.builder.new_label("past")
         self.builder.emit("bra", Symbol(past), guard=Guard(condition, True))
         self.builder.emit(barrier, Imm(number), Imm(PING_PONG_THREADS))
         self.builder.place_label(past)
 
     def emit_body(self, operations: tuple[warp.Operation, ...], state: State) -> None:
-        """Emit operations in order, with float16 accumulators unpacked where these need single elements."""
+        """Emit operations in order, with float16 accumulators unpacked around those that need single elements."""
         for op in operations:
             with words.unpack_accumulators(op, state):
                 self.emit_operation(op, state)
 
     def emit_operation(self, op: warp.Operation, state: State) -> None:
-        """Emit one operation, nested ones included."""
+        """Emit one warp operation, with its source line and nested operations; an internal error if it has no code."""
         builder = self.builder
         builder.set_location(op.span)
         self.cursors = op.cursors
@@ -389,7 +397,7 @@ class EntryCode:
                 raise InternalError(f"no code for {type(op).__name__}")
 
     def emit_loop(self, op: warp.Loop, state: State) -> None:
-        """Emit a loop: the iterations of each phase, then the rest."""
+        """Emit a loop: its phases' iterations, then the rest; or iterations that compute the next one."""
         builder = self.builder
         start, stop = self.scalars.get_operand(op.start), self.scalars.get_operand(op.stop)
         counter = builder.create("b32", "mov.u32", start)
@@ -403,7 +411,7 @@ class EntryCode:
         self.emit_iterations(op, counter, stop, runs_once and not op.phases, state)
 
     def emit_iterations(self, op: warp.Loop, counter: Reg, stop: Operand, runs_once: bool, state: State) -> None:
-        """Emit the iterations until the counter reaches `stop`."""
+        """Emit iterations until register `counter` reaches `stop`, tested before the first too unless `runs_once`."""
         builder = self.builder
         low, high = self.scalars.find_interval(op.start)[0], self.scalars.find_interval(op.stop)[1] - 1
         again, done = builder.new_label("loop"), builder.new_label("done")
@@ -425,7 +433,7 @@ class EntryCode:
         self.addresses.forget_positions()
 
     def emit_dynamic_iterations(self, op: warp.Loop, following: warp.NextIteration, counter: Reg, state: State) -> None:
-        """Emit a loop in which each iteration computes whether another one follows."""
+        """Emit a loop in which each iteration computes the next counter and whether there is one."""
         builder, again = self.builder, self.builder.new_label("loop")
         builder.place_label(again)
         self.addresses.forget_positions()
@@ -437,7 +445,7 @@ class EntryCode:
         self.addresses.forget_positions()
 
     def emit_forever(self, body: tuple[warp.Operation, ...], state: State) -> None:
-        """Emit a loop that only a break leaves."""
+        """Emit a loop without a condition, which only a break leaves."""
         again = self.builder.new_label("again")
         self.exits.append(self.builder.new_label("done"))
         self.builder.place_label(again)
@@ -449,7 +457,10 @@ class EntryCode:
         self.addresses.forget_positions()
 
     def read_uniform(self, load: tile.Load) -> Operand:
-        """Load an element that every thread reads for itself, such as an index or a bound in a tensor or a tile."""
+        """Emit the load of an element that every thread reads by itself, as an index or a bound, and return its value.
+
+        InternalError for fragments of more than one element. An element outside its tensor or tile reads as zero.
+        """
         if load.buffer.scope == "shared":
             load = replace(load, indices=self.scalars.settle_indices(load.indices))
             address = self.addresses.address_shared_element(load.buffer, load.indices, self.cursors)
@@ -469,12 +480,12 @@ class EntryCode:
         return load_vector(self.builder, load.buffer, address, 1, guard, load.buffer.name not in self.written)[0]
 
     def test_within(self, load: tile.Load) -> Reg | None:
-        """Return a predicate that holds if the element exists; None: always."""
+        """Return a predicate that holds if the indices are inside the buffer; None if they surely are."""
         dimensions = zip(load.indices, load.buffer.extents, strict=True)
         return self.scalars.test_all(c for index, extent in dimensions for c in self.scalars.list_bounds(index, extent))
 
     def emit_branch(self, op: warp.Branch, state: State, leave: str = "") -> None:
-        """Emit a branch. If the condition fails the code goes on at `leave`, if given, instead of after the branch."""
+        """Emit both bodies of a branch; if the condition fails, code goes on at `leave`, if given, or the else body."""
         builder = self.builder
         builder.set_location(op.span)
         self.cursors = op.cursors
@@ -511,17 +522,18 @@ _EMITTERS: dict[type[warp.Operation], Callable[[Any, State], None]] = {
 
 
 def _shares_warpgroup(role: warp.Role) -> bool:
-    """Return whether an earlier role has the first warps of the role's warpgroup."""
+    """Return whether a role with its own register count begins within a warpgroup, behind another role's warps."""
     return role.registers is not None and role.first_warp % 4 != 0
 
 
 def _select_move(buffer: tile.Buffer) -> tuple[RegisterClass, str]:
+    """Return the register class and the mov instruction for the buffer's elements."""
     cls = get_register_class(buffer.dtype)
     return cls, f"mov.{cls}"
 
 
 def _find_written_tensors(program: warp.Program) -> set[str]:
-    """Return the tensors that this or a previous, overlapping kernel may store to: not to be read as read-only."""
+    """Return the names of buffers that this kernel, or one before it that overlaps it, may store to."""
     if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in program.operations()):
         return {p.name for p in program.params if isinstance(p, tile.Buffer)}
     names: set[str] = set()
@@ -535,7 +547,7 @@ def _find_written_tensors(program: warp.Program) -> set[str]:
 
 
 def _partly_written(program: warp.Program) -> set[str]:
-    """Return the shared tiles of which some elements may not be written: stores are too few or under conditions."""
+    """Return the names of shared tiles that may have unwritten elements: stores are too few or under conditions."""
     partly, whole = set[str](), set[str]()
     for op in program.operations():
         if not isinstance(op, warp.Elementwise):

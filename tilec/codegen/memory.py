@@ -14,7 +14,7 @@ ZERO: dict[RegisterClass, Operand] = {"f32": make_f32(0.0), "f64": FloatImm(0, 6
 
 
 def get_word_format(dtype: DType, width: int) -> tuple[RegisterClass, str, int, int]:
-    """Return the format in which `width` neighbours move: register class, PTX type, words, elements per word."""
+    """Return how `width` neighbours move: register class, PTX type, number of words, and elements per word."""
     if width * dtype.bytes >= 4 and dtype.bytes < 4:
         return "b32", "b32", width * dtype.bytes // 4, 4 // dtype.bytes
     if dtype.bytes == 1:
@@ -28,7 +28,10 @@ def get_word_format(dtype: DType, width: int) -> tuple[RegisterClass, str, int, 
 def load_vector(
     builder: Builder, buffer: Buffer, address: Address, width: int, guard: Reg | None, read_only: bool
 ) -> list[Operand]:
-    """Load `width` neighbouring elements; zeros where the guard fails. `read_only`: no kernel writes the tensor."""
+    """Emit one load of `width` neighbours, and return them unpacked; zeros where the guard fails.
+
+    `read_only`: no kernel writes the tensor.
+    """
     dtype = buffer.dtype
     cls, spelled, count, per_word = get_word_format(dtype, width)
     words = builder.new_registers(cls, count)
@@ -47,7 +50,7 @@ def load_vector(
 
 
 def unpack_word(builder: Builder, word: Reg, dtype: DType, per_word: int) -> Iterator[Operand]:
-    """Yield the elements of a 32-bit word, lowest first."""
+    """Yield registers with the elements of a 32-bit word, lowest first."""
     if dtype.bits == 16 and dtype.is_float:
         halves = builder.new_registers("b16", 2)
         builder.emit("mov.b32", Vector(halves), word)
@@ -59,7 +62,7 @@ def unpack_word(builder: Builder, word: Reg, dtype: DType, per_word: int) -> Ite
 
 
 def pack_word(builder: Builder, parts: list[Reg], dtype: DType) -> Reg:
-    """Pack the elements into one 32-bit word, the first lowest."""
+    """Return a 32-bit word with the elements packed, the first lowest."""
     if dtype.bits == 16 and dtype.is_float:
         return builder.create("b32", "mov.b32", Vector(tuple(parts)))
     word = parts[0]
@@ -69,7 +72,7 @@ def pack_word(builder: Builder, parts: list[Reg], dtype: DType) -> Reg:
 
 
 def pack_f32(scalars: Scalars, dtype: DType, *values: Operand) -> Reg:
-    """Convert two float32 values to 16-bit floats, or four to 8-bit floats, in one word, the first lowest."""
+    """Return a word of two 16-bit or four 8-bit floats, converted from float32 values, the first lowest."""
     registers = [scalars.ensure_register(v, FLOAT32) for v in values]
     if dtype.bits == 16:
         return scalars.builder.create("b32", f"cvt.rn.{FLOAT_NAMES[dtype]}x2.f32", registers[1], registers[0])

@@ -31,7 +31,10 @@ def emit_guarded(state: State, guard: Reg | None) -> Iterator[None]:
 
 
 def emit_print(text: str, values: Sequence[tuple[Reg, DType]], state: State) -> None:
-    """Print the values, of at least 32 bits; float32 becomes a double, as for C's printf."""
+    """Emit a call of vprintf: store the values to local memory, float32 as double, and record the format.
+
+    Values have at least 32 bits.
+    """
     builder = state.builder
     at = 0
     for value, dtype in values:
@@ -51,16 +54,16 @@ def emit_print(text: str, values: Sequence[tuple[Reg, DType]], state: State) -> 
 
 
 def make_format_variables(builder: Builder) -> tuple[Variable, ...]:
-    """Return the variables of the formats, as C strings."""
+    """Return a global variable for each printf format of the kernel, a C string."""
     texts = ((_name_format(text), text.encode() + b"\0") for text in builder.formats)
     return tuple(Variable("global", name, 1, len(data), data=data) for name, data in texts)
 
 
 def _name_format(text: str) -> str:
-    """Return a name that other kernels of the module use only for the same format."""
+    """Return the name of a format's variable, from a hash of the text: the same in every kernel of the module."""
     return f"printf_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def make_local_variables(builder: Builder) -> tuple[Item, ...]:
-    """Return the local memory of a thread's printed values."""
+    """Return the declaration of the local memory for printed values; none if nothing is printed."""
     return (Variable("local", _ARGUMENTS, 8, builder.printed_bytes),) if builder.formats else ()

@@ -63,8 +63,10 @@ class CompileResult:
 
 
 def compile_jobs(jobs: Sequence[CompileJob], processes: int = 1) -> Iterator[CompileResult]:
-    """Yield the result of each job, in the order of the jobs. Errors in one kernel do not stop the others. A bug in the
-    compiler does; a note of its exception names the folder with the evidence."""
+    """Yield each job's result in order, in up to `processes` processes; a kernel's errors do not stop the others.
+
+    A bug in the compiler does; a note of its exception names the folder with the evidence.
+    """
     if len(jobs) > 1:
         jobs = [replace(job, place=f" ({number} of {len(jobs)})") for number, job in enumerate(jobs, 1)]
     if processes <= 1 or len(jobs) <= 1:
@@ -103,7 +105,7 @@ _CRASH_SIGNALS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, s
 
 
 def _find_crash_signal(processes: Sequence[BaseProcess]) -> str | None:
-    """Return the name of the signal by which one of the processes crashed, or None."""
+    """Return the name of the crash signal, such as SIGSEGV, that ended one of the processes, or None."""
     for process in processes:
         process.join(1.0)  # the others are being ended
         if (code := process.exitcode) is not None and -code in _CRASH_SIGNALS:
@@ -112,7 +114,7 @@ def _find_crash_signal(processes: Sequence[BaseProcess]) -> str | None:
 
 
 def _initialise_worker(parent: int) -> None:
-    """Set up the signals of a worker: the parent handles Ctrl-C and ends its workers, which also end with it."""
+    """Set a worker's signals: ignore Ctrl-C, which the parent handles, and end when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
@@ -120,7 +122,7 @@ def _initialise_worker(parent: int) -> None:
 
 
 def _compile_with_evidence(job: CompileJob) -> CompileResult:
-    """Compile a job; note the folder with the evidence on the exception of an internal error."""
+    """Compile a job; save traceback and dumps for an internal error, not exhaustion, and note their folder on it."""
     try:
         return compile_job(job)
     except Exception as bug:
@@ -131,8 +133,10 @@ def _compile_with_evidence(job: CompileJob) -> CompileResult:
 
 
 def _save_evidence(job: CompileJob, bug: Exception) -> str:
-    """Write the traceback and the dump of every pass, and return the folder. Compiles once more unless the job dumped
-    already."""
+    """Write the traceback and the dump of every pass to a folder, and return it.
+
+    Compiles once more unless the job dumped already.
+    """
     import tempfile
     import traceback
 
@@ -148,7 +152,7 @@ def _save_evidence(job: CompileJob, bug: Exception) -> str:
 
 
 def compile_job(job: CompileJob) -> CompileResult:
-    """Compile one job and return its result; progress messages name the pass that runs."""
+    """Compile or check one job and return its result, a kernel's errors included; messages name the running pass."""
     name = f"{Path(job.source.path).name} for {resources.target_stem(job.options.target)}{job.place}"
     observer = Observer(keep=job.keep, dump_dir=job.dump_dir, stop_after=job.stop_after, of=name)
     try:
@@ -158,7 +162,7 @@ def compile_job(job: CompileJob) -> CompileResult:
 
 
 def _compile_observed(job: CompileJob, observer: Observer) -> CompileResult:
-    """Compile or check a job, and return what the observer has seen of it."""
+    """Compile or check a job, and return texts, diagnostics and timings; kernel errors are returned, not raised."""
     result: driver.Library | None = None
     errors: tuple[Diagnostic, ...] = ()
     try:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tilec.ir.manifest import Manifest
     from tilec.ir.tile import Kernel
     from tilec.ir.warp import Program
+    from tilec.passes.cost.known_values import Contents
     from tilec.passes.cost.report import Report
     from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.ptx.assemble import EntryReport
@@ -50,12 +51,14 @@ class Plan:
 
     @property
     def trace(self) -> str:
-        """Return the schedule trace, which explains decisions and schedules."""
+        """Return the schedule trace as text (JSON), which explains decisions and schedules."""
         return format_trace(self.work)
 
     def explain_schedules(self) -> Plan:
-        """Return the plan with proofs that no loop has a better schedule. This is slow; `format_trace` does it
-        otherwise."""
+        """Return the plan with each loop's solution explained: what refutes smaller intervals, what heuristics reach.
+
+        This is slow; `format_trace` does it otherwise.
+        """
         from tilec.sched.explain import explain_solution
 
         loops = []
@@ -81,7 +84,7 @@ class Build:
 
     @property
     def trace(self) -> str:
-        """Return the schedule trace, as `Plan.trace` does."""
+        """Return the schedule trace as text (JSON), which explains decisions and schedules."""
         return format_trace(self.work)
 
 
@@ -97,7 +100,7 @@ class Library:
 
 
 def build_kernel(source: SourceFile, options: CompileOptions, observer: Observer) -> Build:
-    """Compile the file's only kernel to a cubin."""
+    """Compile the file's only kernel, or the one that `options` names, to a cubin; raise all its mistakes."""
     with _observe_compilation(source, options, observer):
         with _collect_all_mistakes(source, options):
             file = engine.advance_kernels(engine.read_file(source, options, observer, is_single=True), observer)
@@ -109,7 +112,7 @@ def build_kernel(source: SourceFile, options: CompileOptions, observer: Observer
 
 
 def build_library(source: SourceFile, options: CompileOptions, observer: Observer) -> Library:
-    """Compile every kernel of the file, or the one that `options` names, into one cubin."""
+    """Compile every kernel of the file, or the one that `options` names, into one cubin; raise all mistakes."""
     with _observe_compilation(source, options, observer):
         with _collect_all_mistakes(source, options):
             file = engine.advance_kernels(engine.read_file(source, options, observer), observer)
@@ -129,39 +132,42 @@ def load_kernels(source: SourceFile, options: CompileOptions, observer: Observer
 
 
 def check_file(source: SourceFile, options: CompileOptions, observer: Observer) -> None:
-    """Raise all errors that the file has before anything is solved. Levels without code stop at tile IR."""
+    """Raise all errors that the file has before anything is solved; do nothing if there are none.
+
+    Levels without code stop at tile IR.
+    """
     with _observe_compilation(source, options, observer):
         engine.check_kernels(source, options, observer)
 
 
 def plan_kernel(source: SourceFile, options: CompileOptions, observer: Observer) -> Plan:
-    """Choose layouts and schedules for the file's only kernel."""
+    """Return the file's only kernel, or the one that `options` names, with layouts and schedules but no code."""
     with _observe_compilation(source, options, observer):
         file = engine.read_file(source, options, observer, is_single=True)
         return _make_plan(engine.advance_kernels(file, observer, last=PLAN_PASS).kernels[0])
 
 
 def plan_kernels(source: SourceFile, options: CompileOptions, observer: Observer) -> tuple[Plan, ...]:
-    """Choose layouts and schedules for every kernel of the file."""
+    """Return every kernel of the file, or the one that `options` names, with layouts and schedules but no code."""
     with _observe_compilation(source, options, observer):
         file = engine.read_file(source, options, observer)
         return tuple(_make_plan(work) for work in engine.advance_kernels(file, observer, last=PLAN_PASS).kernels)
 
 
 def assign_kernel_layouts(source: SourceFile, options: CompileOptions) -> tuple[LayoutAssignment, Target]:
-    """Return the file's only kernel with its layouts and launched grid, unscheduled, and its target."""
+    """Return the file's only kernel, or the one that `options` names, with layouts but no schedules, and its target."""
     file = engine.read_file(source, options, Observer(), is_single=True)
     (work,) = engine.advance_kernels(file, Observer(), last=LAYOUTS_PASS).kernels
     return work.assignment, work.target
 
 
 def _make_plan(work: KernelState) -> Plan:
-    """Return the plan of a kernel whose loops are scheduled."""
+    """Return a kernel's state, with its loops scheduled, as a `Plan`."""
     return Plan(work.source_kernel, work.assignment, work.target, work.loops, work.decisions, work)
 
 
 def _make_library(file: FileState) -> Library:
-    """Return the linked file as a library with manifests and plans."""
+    """Return the linked file as a `Library`, with the manifests read from its PTX module."""
     from tilec.ir.manifest import manifests_in_module
 
     manifests, plans = manifests_in_module(file.module), tuple(map(_make_plan, file.kernels))
@@ -170,7 +176,7 @@ def _make_library(file: FileState) -> Library:
 
 @contextmanager
 def _observe_compilation(source: SourceFile, options: CompileOptions, observer: Observer) -> Iterator[None]:
-    """Show progress, unless the caller already does, and apply the lint option at the end."""
+    """Set `observer.of` for the block unless the caller did, and apply the lint option to the warnings at its end."""
     is_ours = not observer.of
     if is_ours:
         observer.of = f"{Path(source.path).name} for {target_stem(options.target)}"
@@ -185,7 +191,7 @@ def _observe_compilation(source: SourceFile, options: CompileOptions, observer: 
 
 @contextmanager
 def _collect_all_mistakes(source: SourceFile, options: CompileOptions) -> Iterator[None]:
-    """Replace the first error by all errors of the file: compilation to code stops at the first."""
+    """Replace the first errors of a compilation by all that a check of the file finds, if these include the first."""
     try:
         yield
     except CompileError as first:
@@ -198,16 +204,24 @@ def _collect_all_mistakes(source: SourceFile, options: CompileOptions) -> Iterat
         raise
 
 
-def build_reports(library: Library, sizes: Mapping[str, int] | None = None) -> tuple[Report, ...]:
-    """Predict each kernel of a cubin. `sizes` are those that kernels learn at launch: without them the prediction says
-    what it assumes."""
+def build_reports(
+    library: Library, sizes: Mapping[str, int] | None = None, contents: Contents | None = None
+) -> tuple[Report, ...]:
+    """Predict each kernel's performance at `sizes`, else assumed ones; raise `wrong-launch` if one has no blocks.
+
+    `contents` are those of tensors that decide how often loops run. Without sizes and contents the prediction says what
+    it assumes.
+    """
     from math import prod
 
     from tilec.driver.launch_sizes import launch_sizes
-    from tilec.passes.cost.report import build_report
+    from tilec.driver.machine_code import select_slowest_roles
+    from tilec.passes.cost.report import MachineInterval, build_report
     from tilec.passes.loop.build_problem import ScheduledLoop
 
+    _check_contents(library, contents or {})
     registers = {entry.name: entry.registers for entry in library.entries}
+    codes = list(select_slowest_roles(find_library_loop_codes(library)))
     found = []
     for planned, manifest in zip(library.plans, library.manifests, strict=True):
         schedules = [ScheduledLoop(p.loop, p.solution.schedule) for p in planned.loops]
@@ -221,18 +235,41 @@ def build_reports(library: Library, sizes: Mapping[str, int] | None = None) -> t
         threads, smem, of_thread = prod(manifest.block), manifest.dynamic_smem, registers[manifest.entry]
         assumes_sizes = not known and bool(manifest.size_scalars())
         kernel = planned.assignment, schedules, planned.target, grid, threads, smem, of_thread, known
-        found.append(build_report(*kernel, assumes_sizes=assumes_sizes))
+        intervals = {
+            code.place.line: MachineInterval(round(code.interval.cycles), len(code.code.body) // code.code.unrolled)
+            for code in codes
+            if code.kernel == manifest.entry
+        }
+        found.append(build_report(*kernel, contents, assumes_sizes=assumes_sizes, intervals=intervals))
     return tuple(found)
 
 
-def build_report(build: Build, sizes: Mapping[str, int] | None = None) -> Report:
-    """Predict the one kernel that was built."""
+def build_report(build: Build, sizes: Mapping[str, int] | None = None, contents: Contents | None = None) -> Report:
+    """Predict the performance of the one kernel that was built; `sizes` are its launch-time sizes, else assumed."""
     library = Library(build.ptx, build.cubin, (build.manifest,), build.entries, (_make_plan(build.work),))
-    return build_reports(library, sizes)[0]
+    return build_reports(library, sizes, contents)[0]
+
+
+def _check_contents(library: Library, contents: Contents) -> None:
+    """Raise an error for contents of what is no tensor of integers of any kernel, or that are too many or too few."""
+    from math import prod
+
+    tensors = {tensor.name: tensor for manifest in library.manifests for tensor in manifest.tensors}
+    whole = {name: tensor for name, tensor in tensors.items() if tensor.dtype.startswith(("int", "uint"))}
+    for name, elements in contents.items():
+        if name not in whole:
+            known = f"it has {', '.join(whole)}" if whole else "it has none"
+            raise_error("bad-inputs", f"{name} is no tensor of integers of the kernel", help=known)
+        shape = [size for size in whole[name].shape if isinstance(size, int)]
+        if isinstance(elements, tuple) and len(shape) == len(whole[name].shape) and len(elements) != prod(shape):
+            raise_error("bad-inputs", f"{name} has {prod(shape):,} elements, and {len(elements):,} are given")
 
 
 def find_library_loop_codes(library: Library) -> tuple[LoopCode, ...]:
-    """Return the machine code of the scheduled loops of a cubin, with its measured intervals."""
+    """Return the machine code of a cubin's scheduled loops, each with the time of one iteration.
+
+    Returns nothing for a library without kernels.
+    """
     from tilec.driver.machine_code import find_loop_codes as read
 
     works = [planned.work for planned in library.plans]

@@ -19,7 +19,7 @@ from tilec.support import schema
 
 
 def find_operation_violations(kernel: tile.Kernel) -> Iterator[str]:
-    """Yield the faults of a rewritten kernel's operations."""
+    """Yield what is wrong with a rewritten kernel's operations: bad attributes, or a form that no kernel could have."""
     for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, tile.TileOp) and stmt.in_text:
             try:
@@ -48,7 +48,10 @@ def _find_written_attributes(op: tile.TileOp) -> dict[str, Any]:
 
 
 def _restore_written_form(stmt: tile.Stmt) -> tile.Stmt:
-    """Return the statement as a kernel would have written it."""
+    """Return the operation with the defaults for what passes decided, as a kernel would have written it.
+
+    Other statements are unchanged.
+    """
     if not isinstance(stmt, tile.TileOp):
         return stmt
     decided = {f.name: f.default for f in fields(stmt) if f.metadata == BY_PASSES}
@@ -61,7 +64,7 @@ def _restore_written_form(stmt: tile.Stmt) -> tile.Stmt:
 
 
 def _view_as_e2m1(region: tile.Region) -> tile.Region:
-    """Return a region of bytes as one of twice as many e2m1 elements."""
+    """Return a region of bytes as one of twice as many e2m1 elements; other regions unchanged."""
     buffer = region.buffer
     if buffer.dtype != UINT8 or not isinstance(last := buffer.extents[-1], int):
         return region

@@ -25,12 +25,12 @@ _LAYOUTS_ROW, _PROBLEMS_ROW = "assign-role-layouts", "choose-ping-pong"
 
 
 def read_file(source: SourceFile, options: CompileOptions, observer: Observer, *, is_single: bool = False) -> FileState:
-    """Run the file passes of the front end, for all kernels or for the only one that is wanted."""
+    """Run the front end's file passes, from text to tile IR, for all kernels or for the only one wanted."""
     return _run_file_passes(FileState(source, options, is_single), observer, is_front=True)
 
 
 def check_kernels(source: SourceFile, options: CompileOptions, observer: Observer) -> FileState:
-    """Find all errors of the kernels before anything is solved, and raise them together."""
+    """Run the checks of all kernels without solving anything, and raise the errors found together."""
     mistakes = ErrorCollector()
     file = FileState(source, options, mistakes=mistakes, is_checked_only=True)
     file = _run_file_passes(file, observer, is_front=True)
@@ -47,7 +47,10 @@ def check_kernels(source: SourceFile, options: CompileOptions, observer: Observe
 def advance_kernel(
     state: KernelState, observer: Observer, *, behind: str | None = None, last: str | None = None
 ) -> KernelState:
-    """Run one kernel through the passes after `behind`, up to `last`; by default through all."""
+    """Run a kernel through the passes after `behind`, up to `last`; raise an error if -O ends before that.
+
+    By default through all. A withdrawn choice starts again at its row.
+    """
     first = 0 if behind is None else _POSITIONS[behind]
     end = len(PIPELINE) if last is None else _POSITIONS[last]
     rows = [each for each in _list_kernel_passes() if first < each[0] <= end]
@@ -74,27 +77,30 @@ def advance_kernel(
 
 
 def link_kernels(file: FileState, observer: Observer) -> FileState:
-    """Link the file, whose kernels are all in PTX, into one cubin."""
+    """Run the file passes after the kernel passes: join all kernels' PTX and assemble one cubin."""
     return _run_file_passes(file, observer, is_front=False)
 
 
 def advance_kernels(
     file: FileState, observer: Observer, *, behind: str | None = None, last: str | None = None
 ) -> FileState:
-    """Return the file with each of its kernels advanced."""
+    """Return the file with each kernel run through the passes after `behind`, up to `last`."""
     seen = _make_observers(file, observer)
     kernels = (advance_kernel(k, s, behind=behind, last=last) for k, s in zip(file.kernels, seen, strict=True))
     return replace(file, kernels=tuple(kernels))
 
 
 def explore_kernel(state: KernelState, last: str) -> KernelState:
-    """Run a kernel to `last` unobserved: without layouts from layout assignment on, else from its problems on."""
+    """Return a kernel run to pass `last` without an observer, to compare variants of a choice.
+
+    It begins at layout assignment for a kernel without layouts, else where scheduling problems are built.
+    """
     first = _POSITIONS[_LAYOUTS_ROW if state.layouts is None else _PROBLEMS_ROW]
     return advance_kernel(state, Observer(), behind=PIPELINE[first - 2].name, last=last)
 
 
 def list_stopping_points() -> tuple[str, ...]:
-    """Return all stages and passes in order: the names that `--stop-after` takes."""
+    """Return the names of all stages and passes, which `--stop-after` takes."""
     return tuple(dict.fromkeys((*(row.gives for row in PIPELINE if row.gives), *_POSITIONS)))
 
 
@@ -119,7 +125,7 @@ def _find_reason_off(row: KernelPass, state: KernelState) -> str | None:
 
 
 def _run_row(state: KernelState, observer: Observer, number: int, row: KernelPass, form: Stage) -> KernelState:
-    """Run one row of the table on a kernel, verify the result and report it to the observer."""
+    """Run one row of the table on a kernel if it applies, verify the result, and report it to the observer."""
     is_unwanted = isinstance(row, Pass) and row.is_only_shown and not observer.is_wanted(row.gives, row.name)
     is_on = not is_unwanted and _find_reason_off(row, state) is None
     if row.name == _LAYOUTS_ROW:
@@ -136,7 +142,10 @@ def _run_row(state: KernelState, observer: Observer, number: int, row: KernelPas
 
 
 def _run_functions(row: KernelPass, state: KernelState, observer: Observer) -> KernelState:
-    """Run the functions of a row on the kernel, and return the state with what they write."""
+    """Return the state after a row's functions: a choice answered, lints run, or passes' results written.
+
+    The error of a function is collected, if the row continues after errors.
+    """
     functions = row.load_functions()
     if isinstance(row, Choice):
         (ask,) = functions
@@ -162,7 +171,7 @@ def _run_functions(row: KernelPass, state: KernelState, observer: Observer) -> K
 
 
 def _write_parts(state: KernelState, parts: dict[str, Any]) -> KernelState:
-    """Return the state with these parts, or the one that they consist of, and with further decisions."""
+    """Return the state, or that in `parts`, with the other fields replaced and decisions appended; change `parts`."""
     written: KernelState = parts.pop("state", state)
     if decisions := tuple(parts.pop("decisions", ())):
         parts["decisions"] = (*written.decisions, *decisions)
@@ -170,9 +179,10 @@ def _write_parts(state: KernelState, parts: dict[str, Any]) -> KernelState:
 
 
 def _time_exploring(observer: Observer) -> Explorer:
-    """Return `explore_kernel` with its time counted as exploring."""
+    """Return `explore_kernel` wrapped so that the observer counts its time as exploring."""
 
     def explore_timed(considered: KernelState, last: str) -> KernelState:
+        """Run `explore_kernel`, and report its time to the observer."""
         began = time.perf_counter()
         try:
             return explore_kernel(considered, last)
@@ -183,7 +193,7 @@ def _time_exploring(observer: Observer) -> Explorer:
 
 
 def _answer_choice(row: Choice, asked: Any, state: KernelState) -> KernelState:
-    """Answer the questions of a choice, and return the state with the answer and the decisions."""
+    """Return the state with the answers to a choice's questions and their decisions; unchanged if it asks nothing."""
     from tilec.passes.choices.question import Question, answer_question, answer_questions
 
     if asked is None:
@@ -196,18 +206,18 @@ def _answer_choice(row: Choice, asked: Any, state: KernelState) -> KernelState:
 
 
 def _select_arguments(function: Callable[..., Any], state: KernelState, explore: Explorer) -> dict[str, Any]:
-    """Return the parts of the state that the function's parameters name: of the kernel, its search or its options."""
+    """Return a pass function's arguments: the parts of the kernel's state that its parameters name."""
     return {name: _select_part(name, state, explore) for name in list_parameters(function)}
 
 
 def list_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of a function's parameters."""
+    """Return the names of a function's parameters, without *args and **kwargs."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
 
 
 def _select_part(name: str, state: KernelState, explore: Explorer) -> Any:
-    """Return what a parameter name stands for: the state, `explore`, or a part of it, its search or options."""
+    """Return what a pass's parameter name stands for: the state, `explore`, or a field of state, search or options."""
     if name == "state":
         return state
     if name == "explore":
@@ -217,8 +227,11 @@ def _select_part(name: str, state: KernelState, explore: Explorer) -> Any:
 
 
 def _verify_kernel(state: KernelState, stage: Stage, is_complete: bool) -> tuple[KernelState, Iterable[str]]:
-    """Return the violations in this form, unless the same value was verified before. After a pass that completes no
-    stage, kernels are verified only with `options.verification` or at a level without code."""
+    """Return the state marked as verified, and the violations in its form; none if verification is not due.
+
+    After a pass that completes no stage, kernels are verified only with `options.verification` or at a level without
+    code. The same value is not verified twice.
+    """
     level = "all" if state.options.verify else requested_verification()
     everything = bool(level) or state.options.opt_level == 0
     if not is_complete and (not everything or (stage == "warp" and level != "all")):
@@ -243,7 +256,7 @@ def _run_file_passes(file: FileState, observer: Observer, *, is_front: bool) -> 
 
 
 def _list_kernel_passes() -> Iterator[tuple[int, KernelPass, Stage]]:
-    """Yield each kernel pass with its number and the form of the kernel after it."""
+    """Yield each kernel pass with its number in the table and the form of the kernel after it."""
     form: Stage = "tile"
     for number, row in enumerate(PIPELINE, 1):
         if isinstance(row, FilePass):
@@ -255,7 +268,7 @@ def _list_kernel_passes() -> Iterator[tuple[int, KernelPass, Stage]]:
 
 
 def _make_observers(file: FileState, observer: Observer) -> list[Observer]:
-    """Return an observer for each kernel. Several kernels together have no text of a stage that each has by itself."""
+    """Return an observer for each kernel, `observer` for one; raise `ambiguous-entry` if several have a wanted text."""
     kernels = [state.kernel for state in file.kernels]
     if len(kernels) == 1:
         return [observer]

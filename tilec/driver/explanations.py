@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def _parse_explanations(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the texts by code, and the present codes by former code."""
+    """Parse the file of explanations into texts by code, and present codes by former code."""
     found: dict[str, list[str]] = {}
     former: dict[str, str] = {}
     code = ""
@@ -23,7 +23,7 @@ def _parse_explanations(text: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def build_explanation_url(code: str, site: str) -> str:
-    """Return the address of a code's explanation: docs/diagnostics.md has a heading for each."""
+    """Return the web address of a code's explanation, in the documentation at `site`."""
     return f"{site.rstrip('/')}/diagnostics/#{code}"
 
 

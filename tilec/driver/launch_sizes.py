@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 def launch_sizes(
     manifest: Manifest, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float], path: str = ""
 ) -> dict[str, int]:
-    """Return the sizes that the kernel learns at launch: what is given, and what follows from the arrays' shapes."""
+    """Return the sizes that the kernel learns at launch, given or from arrays' shapes; raise an error if they misfit.
+
+    An unknown name, a missing size and contradicting sizes are errors.
+    """
     where = f"{path}: " if path else ""
     for name in given:
         if name not in {s.name for s in manifest.scalars}:

@@ -33,14 +33,16 @@ class LoopCode:
 
     @property
     def excess(self) -> float:
-        """Return the iteration's time relative to the scheduled interval: 1.1 is a tenth more."""
+        """Return the iteration's time divided by the scheduled interval: 1.1 is a tenth more."""
         return self.interval.cycles / self.ii
 
 
 def find_loop_codes(works: Sequence[KernelState], ptx: str, cubin: bytes, source: SourceFile) -> tuple[LoopCode, ...]:
-    """Return the machine code of all scheduled loops, in the order of kernels and of the PTX. Loops with inner loops,
-    or with too few iterations left, are skipped. Returns nothing where an assembler of another release writes an
-    unknown format."""
+    """Return the machine code of all scheduled loops, with its time per iteration, in the order of kernels and PTX.
+
+    Loops with inner loops, or with too few iterations left, are skipped. Returns nothing where an assembler of another
+    release writes an unknown format.
+    """
     if not any(work.loops for work in works):
         return ()
     try:
@@ -56,8 +58,10 @@ def find_loop_codes(works: Sequence[KernelState], ptx: str, cubin: bytes, source
 
 
 def select_slowest_roles(codes: Sequence[LoopCode]) -> Iterator[LoopCode]:
-    """Yield the slowest role of each scheduled loop, each role by its fastest variant. Most iterations run that
-    variant."""
+    """Yield the slowest role of each scheduled loop, each role by its fastest variant of the code.
+
+    Most iterations run that variant.
+    """
     by_loop: dict[tuple[str, Span], dict[str, LoopCode]] = {}
     for one in codes:
         roles = by_loop.setdefault((one.kernel, one.place), {})
@@ -69,7 +73,7 @@ def select_slowest_roles(codes: Sequence[LoopCode]) -> Iterator[LoopCode]:
 
 
 def merge_waits_by_line(found: WarpInterval) -> list[WarpWait]:
-    """Return the waits of an iteration, longest first, merged by waiting line and producer line."""
+    """Return an iteration's waits of at least a cycle, longest first, merged by waiting line and producer line."""
     merged: dict[tuple[object, ...], WarpWait] = {}
     for wait in found.waits:
         producer = wait.producer
@@ -80,14 +84,14 @@ def merge_waits_by_line(found: WarpInterval) -> list[WarpWait]:
 
 
 def describe_wait(wait: WarpWait) -> str:
-    """Describe a wait, as `F2FP waits 605 cycles for LDG of line 30`."""
+    """Return a wait as text, such as `F2FP waits 605 cycles for LDG of line 30`."""
     if wait.producer is None and wait.at.kind == "barrier":
         return f"{wait.at.name} takes {wait.cycles:,.0f} cycles"
     return f"{wait.at.name} waits {wait.cycles:,.0f} cycles for {_describe_producer(wait)}"
 
 
 def _describe_producer(wait: WarpWait) -> str:
-    """Describe the producer of a wait, as `LDG of line 30`."""
+    """Return the producer of a wait as text, such as `LDG of line 30`."""
     if wait.producer is None:
         return "the tensor cores"
     line = wait.producer.line
@@ -99,7 +103,7 @@ def _describe_producer(wait: WarpWait) -> str:
 def _find_kernel_loop_codes(
     work: KernelState, function: Function, found: Sequence[PtxLoop], files: Sequence[str]
 ) -> Iterator[LoopCode]:
-    """Yield the machine code of each scheduled loop of a kernel that is found in its function."""
+    """Yield the machine code of each scheduled loop of one kernel that is found in its function."""
     known = find_loops(function)
     latencies = Latencies(work.target)
     for planned in work.loops:
@@ -115,7 +119,7 @@ def _find_kernel_loop_codes(
 
 
 def _name_role(code: Loop) -> str:
-    """Return the name of a loop's role by its instructions: products, copies or arithmetic."""
+    """Return `products`, `copies` or `arithmetic`: what a loop's role does, judged by its instructions."""
     kinds = {one.kind for one in code.body}
     if kinds & {"mma", "wgmma"}:
         return "products"

@@ -44,7 +44,7 @@ class Observer:
     _since: float = dataclasses.field(default_factory=time.perf_counter)
 
     def warn(self, warning: Diagnostic, options: CompileOptions) -> None:
-        """Keep a warning; -W options silence it, or raise it as an error."""
+        """Record a warning, unless -W options silence it; raise it as an error if they ask for that."""
         if warning.code in options.silenced or "all" in options.silenced:
             return
         if options.warnings_are_errors or warning.code in options.errors:
@@ -52,7 +52,7 @@ class Observer:
         self.warnings.append(warning)
 
     def of_kernel(self, name: str) -> Observer:
-        """Return an observer for one kernel of several: it dumps to its own folder and keeps no texts."""
+        """Return an observer for one kernel of several: warnings and times are shared, dumps apart, texts not kept."""
         folder = None if self.dump_dir is None else Path(self.dump_dir) / name
         if folder is not None:
             files.make_folder(str(folder))
@@ -61,17 +61,17 @@ class Observer:
         )
 
     def is_wanted(self, stage: Stage | None, name: str) -> bool:
-        """Return whether to run a pass that nothing else needs."""
+        """Return whether to run a pass only to show its result: it is dumped, kept or the one to stop after."""
         wanted = (*self.keep, self.stop_after)
         return self.dump_dir is not None or name in wanted or (stage is not None and stage in wanted)
 
     def begins(self, name: str) -> None:
-        """Announce the pass of this name."""
+        """Report the pass of this name as the current activity, if the observer has a name for its file."""
         if self.of:
             progress.report_activity(f"pass {name} of {self.of}")
 
     def explored(self, seconds: float) -> None:
-        """Exclude seconds that the running choice spent on passes over its candidates from its own time."""
+        """Count seconds that the running choice spent on its candidates apart from the choice's own time."""
         self._exploring += seconds
 
     def observe_pass(
@@ -83,8 +83,11 @@ class Observer:
         write: Callable[[], str | bytes],
         violations: Iterable[str] = (),
     ) -> None:
-        """Record that a pass is done, and the stage that it `gives`. `write` makes the text that is dumped under
-        `suffix`, if there is one; where the text is unchanged, the dump says so."""
+        """Dump and keep a pass result if asked, raise for violations, note the time; raise PipelineStopped at the last.
+
+        `gives` is the stage that the pass completes. `write` makes the text that is dumped under `suffix`, if there is
+        one; where the text is unchanged, the dump says so.
+        """
         is_dumped = self.dump_dir is not None and suffix is not None
         kept = [word for word in (gives, name) if word is not None and word in self.keep]
         if is_dumped or kept:

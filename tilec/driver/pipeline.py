@@ -40,11 +40,11 @@ class Row:
     gives: Stage | None = None
 
     def list_modules(self) -> tuple[str, ...]:
-        """Return the module of the row's function, or of each of its checks, below `tilec`."""
+        """Return the names, below `tilec`, of the modules that the row's functions are in."""
         return (f"{self.folder}.{self.name.replace('-', '_')}",)
 
     def load_functions(self) -> tuple[Callable[..., Any], ...]:
-        """Import what the row runs: one function, or several checks."""
+        """Import the row's modules, and return its functions: one, or each of several checks."""
         modules = self.list_modules()
         return tuple(getattr(import_module(f"tilec.{each}"), each.rpartition(".")[2]) for each in modules)
 
@@ -86,7 +86,7 @@ class Checks(Pass):
     functions: tuple[str, ...] = ()
 
     def list_modules(self) -> tuple[str, ...]:
-        """Return the modules of the checks."""
+        """Return the names, below `tilec`, of the modules of the checks."""
         return tuple(f"passes.{name}" for name in self.functions)
 
 
@@ -95,7 +95,7 @@ class Lints(Pass):
     """The lints of a stage. Its function is in the folder itself, beside the folders of the lints."""
 
     def load_functions(self) -> tuple[Callable[..., Any], ...]:
-        """Import what runs the lints."""
+        """Import and return the function, in the folder of lints, that runs the stage's lints."""
         return (getattr(import_module(f"tilec.{self.folder}"), self.name.replace("-", "_")),)
 
 
@@ -117,31 +117,35 @@ class Choice(Row):
 
 
 def require_explicit_roles(kernel: Kernel) -> str | None:
-    """Accept kernels that assign their work to roles explicitly."""
+    """Return None for a kernel that assigns its work to roles explicitly, else why the pass does not apply."""
     from tilec.passes.explicit_roles.split_roles import has_explicit_roles
 
     return None if has_explicit_roles(kernel) else "no explicit roles"
 
 
 def refuse_explicit_roles(kernel: Kernel) -> str | None:
-    """Accept kernels whose work the compiler assigns to roles."""
+    """Return None for a kernel whose work the compiler assigns to roles, else why the pass does not apply."""
     return None if require_explicit_roles(kernel) else "explicit roles"
 
 
 def require_option(switch: str, is_given: Callable[[CompileOptions], bool]) -> Condition:
-    """Return a condition that accepts options where `switch` is given."""
+    """Return a condition for passes that run only where the options give `switch`."""
 
     def find_reason_off(options: CompileOptions, target: Target) -> str | None:
+        """Return None if the option is given, else the reason why the pass does not run."""
         return None if is_given(options) else f"only with {switch}"
 
     return find_reason_off
 
 
 def require_level(level: int, switch: str, needs: Feature | None = None, **fields: Any) -> Condition:
-    """Return a condition that accepts -O`level` and above, targets with feature `needs`, and options whose `fields`
-    have these values; `switch` is named where they differ."""
+    """Return a condition for passes that run from -O`level` on, with feature `needs` and these option values.
+
+    `switch` is named where the options' `fields` differ.
+    """
 
     def find_reason_off(options: CompileOptions, target: Target) -> str | None:
+        """Return None if level, options and target fit, else the reason why the pass does not run."""
         if options.opt_level < level:
             return f"from -O{level} on"
         for name, value in fields.items():

@@ -20,8 +20,7 @@ def describe_row(row: FilePass | Pass | Choice) -> str:
 
 
 def show_pipeline(options: CompileOptions, target: Target, kernels: Sequence[Kernel]) -> str:
-    """Return a line for each pass: whether it runs with these options on any of these kernels, or why not; what it
-    gives; what it decides."""
+    """Return the pass table as text: for each row if it runs on these kernels or why not, and its results."""
     lines = [f"the pipeline at -O{options.opt_level} for {target.name}:"]
     end: str | None = None
     for number, row in enumerate(PIPELINE, 1):
@@ -36,7 +35,7 @@ def show_pipeline(options: CompileOptions, target: Target, kernels: Sequence[Ker
 def _find_reason_off(
     row: FilePass | Pass | Choice, options: CompileOptions, target: Target, kernels: Sequence[Kernel]
 ) -> str | None:
-    """Return the reason why a row runs on none of these kernels, or None if it runs."""
+    """Return the reason why a row runs on none of these kernels, or None if it runs on some."""
     if isinstance(row, FilePass):
         return None
     why = row.when(options, target) if row.when else None
@@ -47,7 +46,7 @@ def _find_reason_off(
 
 
 def _describe_results(row: FilePass | Pass | Choice) -> str:
-    """Return what a row gives and decides, and by which options it is fixed."""
+    """Return as text what a row gives and decides, and which options fix its decision."""
     parts = [f"gives {row.gives}"] if row.gives else []
     if isinstance(row, Choice | Pass) and row.decides:
         parts.append(f"decides {', '.join(row.decides)}")
@@ -57,7 +56,7 @@ def _describe_results(row: FilePass | Pass | Choice) -> str:
 
 
 def format_page() -> Iterator[str]:
-    """Yield the lines of the table in Markdown."""
+    """Yield the lines of a Markdown table of all passes, for the documentation."""
     yield "| # | pass | what it does | gives | decides, unless fixed by |"
     yield "|---|---|---|---|---|"
     for number, row in enumerate(PIPELINE, 1):

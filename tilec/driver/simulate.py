@@ -32,7 +32,10 @@ _MAX_BLOCKS = 1 << 14
 def simulate_build(
     build: Build, target: Target, *, sizes: Mapping[str, int] | None = None, blocks: int = 0, draws: bool = False
 ) -> Simulation:
-    """Simulate a built kernel, on tensors of zeros."""
+    """Simulate a built kernel in cycles, on tensors of zeros: its first `blocks`, or all for 0.
+
+    `draws` keeps what a picture of the run needs.
+    """
     kernel = build.work, build.manifest, build.ptx, build.entries
     return _simulate_kernel(*kernel, target, sizes or {}, blocks, draws=draws)
 
@@ -59,7 +62,10 @@ def _simulate_kernel(
     *,
     draws: bool = False,
 ) -> Simulation:
-    """Simulate a compiled kernel, launched with these sizes on tensors of zeros."""
+    """Simulate a compiled kernel's launch with these sizes on tensors of zeros; raise an error if it has no blocks.
+
+    `blocks` limits the blocks (0: all); `draws` keeps what a picture needs.
+    """
     arguments = emulate.make_blank_arguments(work.source_kernel, manifest, sizes)
     grid, arguments, _ = emulate.prepare_launch(manifest, arguments)
     if 0 in grid:
@@ -79,7 +85,7 @@ def _simulate_kernel(
 def _estimate_cluster_cycles(
     work: KernelState, target: Target, grid: tuple[int, int, int], cluster: tuple[int, int, int]
 ) -> tuple[float, ...]:
-    """Return the serial cycles of each cluster's work, or () where all clusters do the same."""
+    """Return the serial cycles of each cluster's work, or () if all do the same or the grid is too large."""
     if math.prod(grid) > _MAX_BLOCKS:
         return ()
     walk = BlockWalk(work.assignment, target, ())
@@ -101,7 +107,10 @@ def simulate_ptx(
     blocks: int = 0,
     draws: bool = False,
 ) -> Simulation:
-    """Simulate a kernel of a PTX file, on the machine that `target` names."""
+    """Simulate a PTX file's kernel, assembled to learn its registers; raise `wrong-launch` if it cannot be launched.
+
+    `entry` names the kernel (None: the only one); `blocks` limits the blocks (0: all).
+    """
     name = emulate_ptx.find_entry(source, entry)
     machine = load_target(target)
     reports = assemble_module(source.text, machine.ptx_target).entries
@@ -121,5 +130,8 @@ def simulate_ptx(
 
 
 def _count_resident_blocks(target: Target, smem: int, registers: int, threads: int) -> int:
-    """Return the blocks that fit on a multiprocessor. Blocks of a cluster run on distinct multiprocessors."""
+    """Return how many blocks fit on a multiprocessor at once, by shared memory, registers and threads; at least 1.
+
+    Blocks of a cluster run on distinct multiprocessors.
+    """
     return max(1, count_ctas_per_sm(smem, registers, threads, read_occupancy_limits(target)))

@@ -32,7 +32,7 @@ SUFFIX: dict[Stage, str] = {
 
 
 def format_stage(stage: Stage, value: FileState | KernelState) -> str | bytes:
-    """Return the text of a file, or of one of its kernels, at this stage."""
+    """Return the text (cubin: the bytes) of a file, or of one of its kernels, in the form of this stage."""
     if isinstance(value, FileState):
         return _format_file(stage, value)
     match stage:
@@ -58,14 +58,14 @@ def format_stage(stage: Stage, value: FileState | KernelState) -> str | bytes:
 
 
 def _format_problems(loops: tuple[LoopProblem, ...]) -> str:
-    """Return the problems as the JSON that `tilec schedule --problem` reads."""
+    """Return the loops' scheduling problems as the JSON that `tilec schedule --problem` reads."""
     from tilec.sched.text import problem_to_json
 
     return json.dumps([problem_to_json(loop.problem) for loop in loops], indent=1, ensure_ascii=False) + "\n"
 
 
 def format_trace(state: KernelState) -> str:
-    """Return the schedule trace: why each loop is scheduled as it is, and all decisions."""
+    """Return the schedule trace as JSON text: each loop's schedule and reasons, all decisions, inputs and roles."""
     from tilec.passes.explicit_roles.role_listing import list_roles_and_pipelines
     from tilec.passes.memory.split_staged_stores import find_staged_stores
     from tilec.sched.trace import build_trace, dump_trace
@@ -78,7 +78,7 @@ def format_trace(state: KernelState) -> str:
 
 
 def _record_inputs(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
-    """Return the inputs of the kernel and the options on which schedules depend."""
+    """Return what schedules depend on, for the trace: constants, changed options, threads and tiles."""
     return {
         "constants": {name: str(value) for name, value in options.defines},
         "options": describe_changes(options),
@@ -91,7 +91,7 @@ def _record_inputs(kernel: Kernel, options: CompileOptions) -> dict[str, Any]:
 
 
 def _format_file(stage: Stage, file: FileState) -> str | bytes:
-    """Return the text of a whole file at this stage: cubin, PTX, syntax tree or source."""
+    """Return a whole file at this stage: cubin, PTX, else its syntax tree as source, or its text without one."""
     if stage == "cubin":
         return file.cubin.cubin
     if stage == "ptx":
@@ -110,12 +110,15 @@ _STAGE_VALUES: dict[Stage, str] = {
 
 
 def get_stage_value(stage: Stage, work: KernelState) -> object:
-    """Return the value that passes rewrite while a kernel has this form."""
+    """Return the field of the kernel's state that passes rewrite at this stage: kernel, layouts, loops or program."""
     return getattr(work, _STAGE_VALUES.get(stage, "kernel"))
 
 
 def find_violations(stage: Stage, work: KernelState, *, is_complete: bool, everything: bool) -> Iterable[str]:
-    """Return a kernel's violations in this form, at the completed stage or on the way to it."""
+    """Return what is wrong with a kernel's value of this stage, quickly unless `everything`; nothing after mistakes.
+
+    `is_complete`: the stage is completed, or passes are on the way to it.
+    """
     from tilec.driver.verifiers import find_rewritten_violations, find_stage_violations
 
     if work.mistakes.met:
@@ -126,7 +129,7 @@ def find_violations(stage: Stage, work: KernelState, *, is_complete: bool, every
 
 
 def _format_assignment(assignment: LayoutAssignment, target: Target) -> str:
-    """Return the kernel's text with the layout of each tile, and with the scores of each swizzle of shared tiles."""
+    """Return the kernel's text with each tile's layout, and with the scores of the swizzles of shared tiles."""
     from tilec.ir.text import print_kernel
     from tilec.ir.warp_text import show_fragment, show_shared
     from tilec.passes.layout.shared.atoms import find_shared_accesses, score_layouts

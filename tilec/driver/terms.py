@@ -41,7 +41,7 @@ SCHEDULES = {
 
 @lru_cache(maxsize=1)
 def describe_slots() -> dict[str, str]:
-    """Return the description of each unit in the target files; where machines differ, one for each machine."""
+    """Return the description of each execution unit in the target files; where machines differ, one for each."""
     machines: dict[str, dict[str, list[str]]] = {}
     for name in resources.target_names():
         for slot, entry in tomllib.loads(resources.target_text(name))["slots"].items():
@@ -55,20 +55,20 @@ def describe_slots() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def glossary() -> dict[str, str]:
-    """Return the sentence of each term of docs/glossary.md."""
+    """Return the terms of docs/glossary.md with the sentence that explains each."""
     entries = re.finditer(r"^\* \*\*([^*]+)\*\* – (.+?[.:)]) \*[^\n]+\.\*$", resources.glossary_text(), re.MULTILINE)
     return {found[1]: found[2].replace("*", "") for found in entries}
 
 
 def _find_glossary_term(name: str) -> str | None:
-    """Return the glossary's term for a word, which may be its plural or be written with hyphens or capitals."""
+    """Return the glossary's term for a word, also as plural or with hyphens or capitals; None if it has none."""
     word = " ".join(re.split(r"[\s_-]+", name.lower()))
     terms = {term.lower().replace("-", " "): term for term in glossary()}
     return terms.get(word) or terms.get(word.removesuffix("s"))
 
 
 def explain_term(name: str) -> str | None:
-    """Return the text of a term, or None where there is none of this name."""
+    """Return the explanation of a unit, pool, schedule term, language name or glossary term; None for others."""
     if name in describe_slots():
         what = "a unit of a multiprocessor, which a schedule gives to one statement at a time"
         return f"{name}: {what}.\n\n{describe_slots()[name]}"
@@ -87,5 +87,5 @@ def explain_term(name: str) -> str | None:
 
 
 def list_terms() -> tuple[str, ...]:
-    """Return every name that `explain` knows."""
+    """Return every name that `explain_term` explains, each once."""
     return tuple(dict.fromkeys((*describe_slots(), *POOLS, *SCHEDULES, *list_documented_names(), *glossary())))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def find_stage_violations(stage: Stage, value: Any, *, everything: bool = True) -> Iterator[str]:
-    """Yield the violations of a stage's value. Without `everything`, run only quick verifiers."""
+    """Yield what is wrong with a stage's value; without `everything`, by the quick verifiers only."""
     match stage:
         case "tile":
             yield from _check_kernel(value, everything)
@@ -45,7 +45,7 @@ def find_stage_violations(stage: Stage, value: Any, *, everything: bool = True) 
 
 
 def find_kernel_violations(kernel: Kernel) -> Iterator[str]:
-    """Yield the violations of a kernel as written."""
+    """Yield what is wrong with tile IR of a kernel as written, or with its operations if the tile IR is right."""
     from tilec.ir.tile_verify.verify import verify_tile
     from tilec.ops.form import show_violations
 
@@ -54,7 +54,7 @@ def find_kernel_violations(kernel: Kernel) -> Iterator[str]:
 
 
 def find_rewritten_violations(kernel: Kernel) -> Iterator[str]:
-    """Yield the violations of a rewritten kernel: launched grid, operations with mechanisms."""
+    """Yield what is wrong with tile IR that passes have rewritten, with launched grid and decided operations."""
     from tilec.driver.decided_attributes import find_operation_violations
     from tilec.ir.tile_verify.verify import verify_tile
 
@@ -63,7 +63,7 @@ def find_rewritten_violations(kernel: Kernel) -> Iterator[str]:
 
 
 def _check_kernel(kernel: Kernel, everything: bool) -> Iterator[str]:
-    """Yield a kernel's violations; with `everything`, also one if its text does not read back the same."""
+    """Yield a kernel's violations; with `everything`, also one if its printed text does not read back the same."""
     yield from find_kernel_violations(kernel)
     if everything:
         from tilec.ir.read import read_kernel
@@ -75,7 +75,7 @@ def _check_kernel(kernel: Kernel, everything: bool) -> Iterator[str]:
 
 
 def _check_assignment(assignment: LayoutAssignment) -> Iterator[str]:
-    """Yield the violations of the layouts: each role's in a kernel with explicit roles, else the kernel's."""
+    """Yield what is wrong with kernels and layouts: each role's in a kernel with explicit roles, else the kernel's."""
     from tilec.ir.tile_verify.layouts import layout_violations
 
     yield from find_rewritten_violations(assignment.kernel)

@@ -16,7 +16,8 @@ __all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"
 
 
 def __getattr__(name: str) -> Any:
-    """Import `launcher` on first use: it loads numpy and every decoder."""
+    """Return a name of `launcher`, imported on first use since it loads numpy and every decoder; `AttributeError` for
+    others."""
     if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from tilec.emu import launcher

@@ -53,11 +53,11 @@ class Fault(Exception):
         """Memory locations of the addresses in the message, by the address as written there."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle every field, for another process."""
+        """Return what pickle needs to rebuild the fault, with every field, in another process."""
         return Fault, (self.kind, self.message), self.__dict__
 
     def locate(self, line: int, text: str, source: SourceLocation | None, where: str = "") -> Fault:
-        """Set the instruction and the block, unless an inner frame has set them."""
+        """Set the fault's instruction and block and return it; what an inner frame has set stays."""
         if not self.line:
             self.line, self.text, self.source = line, text, source
         if where and not self.where:

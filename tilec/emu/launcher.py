@@ -77,6 +77,7 @@ class Report:
 
     @property
     def instructions(self) -> int:
+        """Return the number of warp instructions that ran."""
         return sum(self.counts.values())
 
 
@@ -104,8 +105,9 @@ def launch(
     only: Collection[int] | None = None,
     all_begin: bool = False,
 ) -> Report:
-    """Run kernel `entry`. `args` are its parameters in order: arrays (written in place), numbers by `.param` type,
-    `TensorMap`, `None` for a null pointer, bytes as they are, or a tuple for a C struct.
+    """Run kernel `entry` of a PTX text over a grid, write its array arguments in place, and return a report or raise
+    `Fault`. `args` are its parameters in order: arrays (written in place), numbers by `.param` type, `TensorMap`,
+    `None` for a null pointer, bytes as they are, or a tuple for a C struct.
 
     Raises `Fault` on whatever the hardware does not promise to do, at the first block that does it; with `on_fault` as
     "report", the report has it instead, and the arrays hold what was written until then. `races` says whether that
@@ -197,11 +199,12 @@ def launch(
 
 @lru_cache(maxsize=8)
 def _parse_cached(ptx: str) -> Module:
+    """Parse PTX text to a module; the last eight are kept."""
     return parse_module(ptx)
 
 
 def _find_entry(module: Module, name: str) -> Entry:
-    """Return the kernel with this name. Raises `ValueError` if there is none."""
+    """Return the kernel with this name, or raise `ValueError` that lists the kernels there are."""
     for entry in module.entries:
         if entry.name == name:
             return entry
@@ -210,7 +213,7 @@ def _find_entry(module: Module, name: str) -> Entry:
 
 
 def _read_directive(entry: Entry, name: str) -> tuple[int, int, int] | None:
-    """Return the extents that a performance directive of the kernel fixes."""
+    """Return the extents along x, y and z that a directive of the kernel gives, None if it has none."""
     for directive in entry.directives:
         word, _, values = directive.partition(" ")
         if word == name:
@@ -219,7 +222,8 @@ def _read_directive(entry: Entry, name: str) -> tuple[int, int, int] | None:
 
 
 def _parse_extents(name: str, extents: int | Sequence[int]) -> tuple[int, int, int]:
-    """Return extents along x, y and z. Raises `ValueError` unless there are one to three positive numbers."""
+    """Return extents along x, y and z, 1 where missing; raise `ValueError` unless they are one to three positive
+    numbers."""
     values = [extents] if isinstance(extents, (int, np.integer)) else list(extents)
     if not 1 <= len(values) <= 3 or not all(isinstance(v, (int, np.integer)) and v > 0 for v in values):
         raise ValueError(f"{name} is {extents!r}, expected one to three positive numbers")
@@ -228,7 +232,7 @@ def _parse_extents(name: str, extents: int | Sequence[int]) -> tuple[int, int, i
 
 
 def _check_grid(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> None:
-    """Refuse a grid that is larger than the hardware's, or that clusters do not fill."""
+    """Raise `ValueError` for a grid larger than the hardware's, or one that clusters do not divide."""
     for axis, extent, most in zip("xyz", grid, _LARGEST_GRID, strict=True):
         if extent > most:
             raise ValueError(f"a grid of {extent} blocks along {axis}: there are at most {most}")
@@ -237,7 +241,8 @@ def _check_grid(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> No
 
 
 def _check_launch(entry: Entry, block: tuple[int, ...], cluster: tuple[int, ...], dynamic_smem: int) -> None:
-    """Refuse a launch that the driver refuses, by the kernel's directives and the hardware's limits."""
+    """Raise `ValueError` for block, cluster or shared memory sizes that the kernel's directives or the hardware
+    refuse."""
     for directive, extents, what in ((".reqntid", block, "blocks"), (".reqnctapercluster", cluster, "clusters")):
         required = _read_directive(entry, directive)
         if required not in (None, extents):

@@ -30,7 +30,7 @@ class PtxType:
 
 
 def _build_types() -> dict[str, PtxType]:
-    """Return the PTX types by name."""
+    """Return the table of PTX types by name, packed types and the predicate included."""
     table: dict[str, PtxType] = {"pred": PtxType("pred", 1, np.dtype(np.bool_), "pred")}
     for bits in (8, 16, 32, 64):
         for letter, code in (("b", "u"), ("u", "u"), ("s", "i")):
@@ -52,19 +52,19 @@ TYPES = _build_types()
 
 
 def bf16_to_f32(bits: Array) -> Array:
-    """Convert exactly: bf16 is the upper half of an f32."""
+    """Convert bf16 codes to f32 exactly: bf16 is the upper half of an f32."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def f32_to_bf16(values: Array) -> Array:
-    """Round to nearest even; every NaN becomes the canonical one."""
+    """Round f32 to bf16 codes, to nearest even; every NaN becomes the canonical one."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     rounded = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) >> np.uint32(16)
     return np.where(np.isnan(values), np.uint32(0x7FFF), rounded).astype(np.uint16)
 
 
 def tf32_to_f32(bits: Array) -> Array:
-    """Convert as the hardware does, which ignores the low 13 bits of a tf32 operand."""
+    """Convert tf32 operands to f32 as the hardware does, which ignores the low 13 bits."""
     return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
 
@@ -82,6 +82,7 @@ class SmallFloat:
 
     @property
     def bits(self) -> int:
+        """Return the bits of a code."""
         return self.exponent_bits + self.mantissa_bits + self.is_signed
 
 
@@ -98,7 +99,7 @@ SMALL_FLOATS = {
 
 @lru_cache(maxsize=16)
 def _small_float_values(name: str) -> Array:
-    """Return the f32 value of every code."""
+    """Return the f32 value of every code of a small float format, by its name."""
     kind = SMALL_FLOATS[name]
     codes = np.arange(1 << kind.bits)
     magnitude = codes & ((1 << (kind.exponent_bits + kind.mantissa_bits)) - 1)
@@ -114,13 +115,14 @@ def _small_float_values(name: str) -> Array:
 
 
 def small_to_f32(bits: Array, name: str) -> Array:
-    """Convert codes of a small float exactly."""
+    """Convert codes of a small float format to f32 exactly."""
     values: Array = _small_float_values(name)[bits]
     return values
 
 
 def small_from_f32(values: Array, name: str, rounding: str = "rn") -> Array:
-    """Round, and saturate to the largest finite number (`.satfinite`).
+    """Round f32 to codes of a small float by "rn", "rz" or else away from zero, saturated to the largest
+    (`.satfinite`).
 
     NaN becomes NaN where the format has one, and the largest number elsewhere.
     """
@@ -141,7 +143,7 @@ def small_from_f32(values: Array, name: str, rounding: str = "rn") -> Array:
 
 
 def _build_code_decoder(name: str) -> Callable[[Array], Array]:
-    """Return a decoder of codes that lie in the low bits of bytes."""
+    """Return a function that decodes small floats from the low bits of bytes to f32."""
     mask = np.uint8((1 << SMALL_FLOATS[name].bits) - 1)
     return lambda bits: small_to_f32(bits & mask, name)
 
@@ -174,12 +176,12 @@ INTEGER_ROUNDINGS = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np
 
 
 def flush_subnormals(values: Array) -> Array:
-    """Replace subnormal numbers by zeros of the same sign (`.ftz`)."""
+    """Return numbers with subnormal ones replaced by zeros of the same sign (`.ftz`)."""
     return np.where(np.abs(values) < np.finfo(values.dtype).tiny, np.copysign(values.dtype.type(0), values), values)
 
 
 def narrow_float(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
-    """Round wide floats to a narrower float type: rn, rz, rm or rp."""
+    """Round wide floats to a narrower float type: to nearest, or as "rz", "rm" or "rp" says."""
     nearest = values.astype(dtype)
     if rounding == "rn":
         return nearest
@@ -192,7 +194,8 @@ def narrow_float(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
 
 
 def fma_f64(a: Array, b: Array, c: Array) -> Array:
-    """Compute `a·b+c` with one rounding, element by element: numpy has nothing wider than float64 on every platform."""
+    """Compute `a·b+c` in f64 with one rounding, element by element by exact fractions. Numpy has nothing wider than
+    float64 on every platform."""
     result = a * b + c
     flat = result.reshape(-1)
     rows = zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), c.reshape(-1).tolist(), strict=True)
@@ -208,7 +211,7 @@ def fma_f64(a: Array, b: Array, c: Array) -> Array:
 
 
 def convert_to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Array:
-    """Round floats to integers and clamp to the range, as `cvt` does.
+    """Round floats to integers by "rni", "rzi", "rmi" or "rpi", clamped to the type's range as by `cvt`.
 
     NaN becomes zero, or the sign bit alone where either side is 64 bits wide.
     """
@@ -224,7 +227,7 @@ def convert_to_integer(values: Array, dtype: np.dtype[Any], rounding: str) -> Ar
 
 
 def clamp_integer(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Convert integers to a narrower integer type with `.sat`."""
+    """Convert integers to another integer type, clamped to its range (`.sat`)."""
     limits = np.iinfo(dtype)
     source = np.iinfo(values.dtype)
     low, high = max(limits.min, source.min), min(limits.max, source.max)
@@ -232,7 +235,8 @@ def clamp_integer(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def divide_truncating(a: Array, b: Array) -> tuple[Array, Array]:
-    """Return quotient and remainder, rounded towards zero; a zero divisor gives all ones and the dividend."""
+    """Return quotient and remainder of integers, rounded towards zero; a zero divisor gives all ones and the
+    dividend."""
     zero = b == 0
     divisor = np.where(zero, np.array(1, b.dtype), b)
     quotient = a // divisor
@@ -246,7 +250,7 @@ def divide_truncating(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def multiply_high(a: Array, b: Array) -> Array:
-    """Return the upper half of the double-width product."""
+    """Return the upper half of the double-width product of integers, 64-bit ones by halves."""
     bits = a.dtype.itemsize * 8
     if bits < 64:
         wide = np.dtype(f"{a.dtype.kind}{a.dtype.itemsize * 2}")

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 
 def read_imports(module: ast.Module, source: SourceFile, cache_dir: Path | None = None) -> Mapping[str, ast.Module]:
-    """Return the imported files by path relative to the folder of `source`, and add their text to `source`.
-
-    Spans name the file."""
+    """Parse all files that a module imports, transitively, into a map by relative path; add their texts to
+    `source.imported`. Spans name the file. A relative import that fails raises an error; another one that does is left
+    out.
+    """
     found: dict[str, ast.Module] = {}
     _follow_imports(module, "", source, cache_dir, found, ())
     return found
@@ -40,7 +41,9 @@ def _follow_imports(
     found: dict[str, ast.Module],
     chain: Sequence[tuple[str, Span]],
 ) -> None:
-    """Read the imports of a file into `found`. `chain` has the imports that led here, each with the file it is in."""
+    """Parse the files that a module imports, recursively, into `found`; refuse bad relative imports, skip other bad
+    ones. `chain` has the imports that led here, each with the file it is in.
+    """
     for node in find_imports(module.body):
         longer_chain = (*chain, (importer, node.span))
         importers = {name for name, _ in longer_chain}
@@ -75,13 +78,16 @@ MAX_IMPORT_CHAIN = 32
 
 
 def _check_chain_length(chain: Sequence[tuple[str, Span]], span: Span) -> None:
+    """Raise `bad-import` if the chain of imports that led here already has `MAX_IMPORT_CHAIN` links."""
     if len(chain) >= MAX_IMPORT_CHAIN:
         title = f"this is the end of a chain of more than {MAX_IMPORT_CHAIN} imports"
         raise_error("bad-import", title, span, help="import the names from the file that defines them")
 
 
 def _find_possible_files(node: ast.Import, source: SourceFile) -> list[str]:
-    """Return the existing files that an import without a leading dot names. It may mean a package instead."""
+    """Return the existing files, without the kernel itself, that an import without a leading dot may mean, often
+    none.
+    """
     folder = Path(source.path).parent
     top = (node.module or node.names[0].name).split(".")[0]
     has_file = any((folder / path).exists() for path in list_candidate_files(f"{top}.tl")[:2])
@@ -93,16 +99,19 @@ def _find_possible_files(node: ast.Import, source: SourceFile) -> list[str]:
 
 
 def _find_existing_file(path: str, source: SourceFile) -> str | None:
+    """Return the first spelling of a relative path that exists in the kernel's folder, or None."""
     return next((p for p in list_candidate_files(path) if (Path(source.path).parent / p).exists()), None)
 
 
 def _is_only_folder(path: str, source: SourceFile) -> bool:
-    """Return whether there is a folder of that name, and no such file."""
+    """Return whether a folder has the name of this path without its suffix, and no file has the path."""
     return _find_existing_file(path, source) is None and (Path(source.path).parent / path).with_suffix("").is_dir()
 
 
 def _read_import(path: str, at: Span, source: SourceFile, cache_dir: Path | None) -> ast.Module:
-    """Read and parse an imported file, whose nodes get spans in that file. `at` is the import, for errors."""
+    """Read and parse an imported file, or raise why not; record its text in `source.imported`, and make its spans name
+    it. `at` is the import, for errors.
+    """
     place = Path(source.path).parent / path
     _check_inside_folder(place, at, source)
     try:
@@ -123,7 +132,9 @@ def _read_import(path: str, at: Span, source: SourceFile, cache_dir: Path | None
 
 
 def _check_inside_folder(place: Path, at: Span, source: SourceFile) -> None:
-    """Refuse a link that leads out of the folder of the kernel. The kernel itself may be a link."""
+    """Raise `import-outside` for a path whose links lead out of the kernel's folder. The kernel itself may be a
+    link.
+    """
     with suppress(OSError, RuntimeError):  # links in a circle: reading says so
         real = place.resolve()
         kernel = Path(source.path)

@@ -52,7 +52,7 @@ class LanguageEntry:
 
 
 def _make_entry(spelled: Signature, meaning: str, *checks: Callable[..., Any]) -> LanguageEntry:
-    """Make the entry of a name with a signature of its own."""
+    """Make the `LanguageEntry` of one name from its signature, its meaning and the functions that check its calls."""
     return LanguageEntry((spelled.name,), spelled, meaning, checks)
 
 
@@ -544,7 +544,7 @@ EXPRESSIONS: dict[str, str] = {
 
 
 def format_signature(spelled: Signature) -> str:
-    """Return a signature as text, with defaults, as `T.copy(src, dst)`."""
+    """Return a signature as text, with defaults and without unsupported parameters, as `T.copy(src, dst)`."""
     shown = ["*args"] if spelled.variadic else []
     for parameter in spelled.parameters:
         if not parameter.supported:
@@ -570,12 +570,12 @@ DTYPE_KIND_NAMES = {"int": "signed integer", "uint": "unsigned integer", "float"
 
 @cache
 def list_documented_names() -> dict[str, LanguageEntry]:
-    """Return the entry of every `T.*` name, and of each Python name that kernels may use."""
+    """Return a cached map from every `T.*` name, and each usable Python name, to its documentation entry."""
     return {name: entry for entry in _list_entries() for name in entry.names}
 
 
 def _list_entries() -> Iterator[LanguageEntry]:
-    """Yield the entry of each name that the front end knows."""
+    """Yield the documentation entries of all names: structure, operations, functions, dtypes, Python built-ins."""
     yield from (*STRUCTURE, *ALLOCATION, *THREADS, UPDATE, WARPGROUPS, *PIPELINES, DOT, INLINE_PTX, EVALUATE, PRINT)
     yield from (*LOOPS, BREAK, VECTOR_TYPES, *WIDE, READ_ONLY, RAMP, *RANDOM)
     yield _make_entry(TRANSPOSE_SIGNATURE, "A statement: lines of scale factors into the order of lanes.")
@@ -595,5 +595,5 @@ def _list_entries() -> Iterator[LanguageEntry]:
 
 
 def format_meaning(name: LanguageEntry) -> str:
-    """Return the meaning of a name as one paragraph."""
+    """Return the documentation text of an entry as one line, with indents and line breaks made single spaces."""
     return " ".join(cleandoc(name.meaning).split())

@@ -54,7 +54,7 @@ def compile(
     switches: Mapping[str, Any] | None = None,
     **params: options.Value,
 ) -> Kernel:
-    """Compile a kernel file, or the text of one (a string with several lines), and return it ready to be called.
+    """Compile a kernel file, or the several lines of text of one, and return a kernel ready to be called.
 
     `target` is a machine (`tilec targets`), by default the GPU here, or sm_90a. `entry` says which kernel, where there
     are several. `params` are constants of the file, as `-D` gives them: integers, floats, truth values, strings or
@@ -82,7 +82,7 @@ def compile(
     try:
         build = driver.build_kernel(file, chosen, driver.Observer())
     except CompileError as error:
-        raise draw_error(_in_words_of_python(error, file), file).with_traceback(None) from None
+        raise draw_error(_reword_for_python(error, file), file).with_traceback(None) from None
     for found in build.warnings:
         warnings.warn(_render_text(found, file), stacklevel=2)
     return Kernel(build.manifest, build.cubin, build, is_emulated=device == "emulator")
@@ -114,12 +114,13 @@ def load(cubin: str | os.PathLike[str] | bytes, entry: str | None = None, *, dev
 
 
 def _check_device(device: str) -> None:
+    """Raise `ValueError` unless the device is "cuda" or "emulator"."""
     if device not in ("cuda", "emulator"):
         raise ValueError(f"device is 'cuda' or 'emulator', not {device!r}")
 
 
 def _decode_ptx(data: bytes) -> str:
-    """Return the data as text. Raises `ValueError` for machine code."""
+    """Return PTX bytes as text; raise `ValueError` for a cubin, which the emulator cannot run."""
     if data.startswith(b"\x7fELF"):
         raise ValueError(
             "the emulator does not run machine code, and this is a cubin: give load the PTX that --emit ptx writes, "
@@ -129,7 +130,7 @@ def _decode_ptx(data: bytes) -> str:
 
 
 def _check_constant(name: str, value: object) -> options.Value:
-    """Return a constant of a kernel as a Python value. Raises `TypeError` for another kind."""
+    """Return a constant as a Python value, a numpy scalar converted; raise `TypeError` for another type."""
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, options.Value):
@@ -138,7 +139,9 @@ def _check_constant(name: str, value: object) -> options.Value:
 
 
 def _check_switches(switches: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the switches by their present names. Raises `ValueError` for one that does not exist."""
+    """Return the compile switches by their present names, warning of former ones; raise `ValueError` for unknown
+    ones.
+    """
     for name in ("target", "entry", "defines"):
         if name in switches:
             raise ValueError(f"{name} is not a switch: it is an argument of compile itself")
@@ -153,7 +156,7 @@ def _check_switches(switches: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _current_codes(given: Iterable[str]) -> tuple[str, ...]:
-    """Return the current codes of diagnostics, with a warning for each former one."""
+    """Return diagnostic codes with former ones replaced by their present codes, with a `DeprecationWarning` each."""
     from tilec.driver.explanations import FORMER_CODES
 
     for code in given:
@@ -163,7 +166,7 @@ def _current_codes(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _read_source(source: object) -> SourceFile:
-    """Return the kernel's source: a text with several lines itself, else the file of that name."""
+    """Return a kernel's source: a text of several lines itself, else the file's; an error names the nearest file."""
     if isinstance(source, str) and "\n" in source:
         return SourceFile("kernel.tl", source)
     if not isinstance(source, str | os.PathLike):
@@ -173,13 +176,13 @@ def _read_source(source: object) -> SourceFile:
         return files.read_source(os.fspath(source))
     except CompileError as error:
         (first,) = error.diagnostics
-        if first.code != "no-such-file" or (near := _similar_file(Path(source))) is None:
+        if first.code != "no-such-file" or (near := _find_similar_file(Path(source))) is None:
             raise
         raise CompileError(replace(first, help=f"did you mean {near}?")) from None
 
 
-def _similar_file(path: Path) -> Path | None:
-    """Return the file beside a missing one whose name is nearest to its name, if one is near."""
+def _find_similar_file(path: Path) -> Path | None:
+    """Return the file in the same folder, with the same suffix, whose name is nearest to a missing one, or None."""
     try:
         beside = [other.name for other in path.parent.iterdir() if other.suffix == path.suffix]
     except OSError:
@@ -189,7 +192,7 @@ def _similar_file(path: Path) -> Path | None:
 
 
 def _default_target(device: Device) -> str:
-    """Return the target nearest to this machine's GPU; without one, the command's default."""
+    """Return the best target for this machine's GPU; the command's default without one or for the emulator."""
     default = options.CompileOptions().target
     if device == "emulator":
         return default
@@ -203,22 +206,23 @@ def _default_target(device: Device) -> str:
 
 
 def draw_error(error: CompileError, source: SourceFile) -> CompileError:
-    """Return the error with its text drawn, and with the path of the kernel file in its places."""
+    """Return the error with its places naming the kernel file, and its diagnostics rendered into `shown`."""
     located = error.with_main_path(source.path)
     located.shown = "\n".join(_render_text(diagnostic, source) for diagnostic in error.diagnostics)
     return located
 
 
-def _in_words_of_python(error: CompileError, source: SourceFile) -> CompileError:
-    """Return the error with constants named as arguments of `compile`, not as `-D` on a command line."""
+def _reword_for_python(error: CompileError, source: SourceFile) -> CompileError:
+    """Return a `CompileError` whose texts about `-D` constants name arguments of `tilec.compile`; others unchanged."""
     if not any(d.code.endswith("-define") for d in error.diagnostics):
         return error
 
     def reword_text(text: str) -> str:
+        """Return a text with `-D name=…` said as an argument of `tilec.compile`."""
         return re.sub(r"-D (\w+=…)", r"\1 among the arguments of tilec.compile", text).replace("-D ", "")
 
     def reword_diagnostic(found: Diagnostic) -> Diagnostic:
-        """Return a diagnostic about a constant with its texts in words of Python."""
+        """Return a diagnostic about a `-D` constant with its title and help in words of Python; others unchanged."""
         if not found.code.endswith("-define"):
             return found
         help_text = None if found.help is None else reword_text(found.help)
@@ -231,7 +235,7 @@ def _in_words_of_python(error: CompileError, source: SourceFile) -> CompileError
 
 
 def _render_text(diagnostic: Diagnostic, source: SourceFile) -> str:
-    """Return the drawn diagnostic as plain text."""
+    """Return a diagnostic rendered with its source lines as plain text."""
     from tilec.support.render import render_diagnostic
 
     return str(render_diagnostic(diagnostic, source).plain)
@@ -271,13 +275,13 @@ class Kernel:
         return f"<tilec kernel {self.manifest.entry}({', '.join(written)}) for {self.manifest.target}>"
 
     def _types(self) -> dict[str, str]:
-        """Return the dtype and the shape of each parameter of a call, as in `float16[128, n]`."""
+        """Return the dtype and shape of each parameter of a call, by name, as text such as `float16[128, n]`."""
         tensors = {t.name: f"{t.dtype}[{', '.join(map(str, t.shape))}]" for t in self.manifest.tensors}
         types = {scalar.name: scalar.dtype for scalar in self.manifest.scalars} | tensors
         return {name: types[name] for name in self.parameters()}
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks: the signature, and the schedules where it was compiled here."""
+        """Return HTML for notebooks: signature, parameters and launch, and the schedules if it was compiled here."""
         trace = self.trace
         loops = [] if trace is None else json.loads(trace)["tilec"]["loops"]
         roles = {tensor.name: tensor.role for tensor in self.manifest.tensors}
@@ -286,17 +290,21 @@ class Kernel:
 
     @property
     def trace(self) -> str | None:
-        """Its schedule trace, where it was compiled here; made on first use."""
+        """Return the schedule trace as JSON, made on first use; None for a kernel that was loaded."""
         return None if self._build is None else self._build.trace
 
     def signature(self) -> str:
-        """Return the signature of a call, with parameters in brackets that follow from the arrays' shapes."""
+        """Return the text of a call's signature, with brackets around parameters that follow from the arrays'
+        shapes.
+        """
         known = self.shape_scalars()
         written = (f"[{name}]" if name in known else name for name in self.parameters())
         return f"{self.manifest.entry}({', '.join(written)})"
 
     def _python_signature(self) -> inspect.Signature:
-        """Return the parameters of a call; those that follow from the arrays' shapes are optional."""
+        """Return a call's `inspect.Signature`: parameters that follow from shapes, and `stream`, are optional
+        keywords.
+        """
         kind, known = inspect.Parameter, self.shape_scalars()
         needed = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self.parameters() if name not in known]
         others = dict.fromkeys([*(name for name in self.parameters() if name in known), "stream"])
@@ -305,7 +313,9 @@ class Kernel:
         return inspect.Signature([*needed, *(p for p in optional if p.name not in taken)], return_annotation=None)
 
     def parameters(self) -> tuple[str, ...]:
-        """Return the declared parameters, in order, then the sizes that `T.dynamic` names."""
+        """Return the names of a call's parameters: the declared ones in order, then `T.dynamic` sizes, without
+        scratch.
+        """
         lent = {tensor.name for tensor in self.manifest.tensors if tensor.role in _SCRATCH}
         own = (
             param.tensor if isinstance(param, PointerParam) else param.name
@@ -342,7 +352,9 @@ class Kernel:
             self._launch(views, {**scalars, **sizes}, handle)
 
     def _bind_arguments(self, args: tuple[object, ...], named: Mapping[str, object]) -> dict[str, object]:
-        """Return the values by parameter, perhaps without those that follow from the arrays' shapes."""
+        """Return a call's values by parameter, sizes that follow from shapes optional; raise `TypeError` for a wrong
+        call.
+        """
         order = self.parameters()
         if len(args) + len(named) < len(order):
             order = tuple(name for name in order if name not in self.shape_scalars() or name in named)
@@ -354,7 +366,9 @@ class Kernel:
         return dict(zip(positional, args, strict=True)) | dict(named)
 
     def _explain_mismatch(self, args: tuple[object, ...], named: Mapping[str, object], order: tuple[str, ...]) -> str:
-        """Return the message of Python for such a call of a function."""
+        """Return the text in which Python says what is wrong with a call's arguments, as "missing 1 required
+        argument".
+        """
         for name in named:
             if name not in self.parameters():
                 return f"got an unexpected keyword argument {name!r}"
@@ -367,11 +381,11 @@ class Kernel:
         return f"missing {len(missing)} required argument{'s' * (len(missing) > 1)}: {', '.join(missing)}"
 
     def shape_scalars(self) -> set[str]:
-        """Return the scalars that appear in shapes of tensors."""
+        """Return the names of the scalars that occur in tensors' shapes."""
         return {name for tensor in self.manifest.tensors for size in tensor.shape for name in scalar_names(size)}
 
     def _make_view(self, name: str, value: object, stream: int) -> View:
-        """Return the place of an array. Raises where it cannot be used, or is on the wrong device."""
+        """Return an argument's address and layout; raise an error if it is no array, or not on the kernel's device."""
         try:
             found = view_array(value, stream)
         except (BufferError, ValueError) as error:
@@ -389,12 +403,14 @@ class Kernel:
         return replace(found, dtype="uint8") if found.dtype == "int8" and name in self._four_bit_tensors() else found
 
     def _four_bit_tensors(self) -> set[str]:
-        """Return the tensors of four-bit numbers, where it was compiled here: a manifest calls them uint8."""
+        """Return the names of the tensors of four-bit elements; none for a kernel that was loaded. A manifest calls
+        them uint8.
+        """
         params = () if self._build is None else self._build.kernel.params
         return {p.name for p in params if isinstance(p, Buffer) and p.dtype.per_byte == 2}
 
     def _check_memory(self, tensor: TensorInfo, one: View) -> None:
-        """Raise where an array to be written is read-only, or does not begin at an aligned address."""
+        """Raise `ValueError` if an array to be written is read-only, or an array's address is not aligned."""
         if one.is_read_only and tensor.role != "in":
             raise ValueError(f"{tensor.name} of {self.manifest.entry} is written, and the array is read-only")
         if one.address % ALIGNMENT and 0 not in one.shape:
@@ -402,7 +418,7 @@ class Kernel:
             raise ValueError(f"{name} does not begin at a multiple of {ALIGNMENT} bytes")
 
     def _emulate(self, views: Mapping[str, View], scalars: dict[str, Number]) -> None:
-        """Run the kernel in the emulator, on arrays in CPU memory."""
+        """Run the kernel in the emulator on CPU arrays, print its output, and warn of elements it did not write."""
         from tilec.driver.emulation import emulate
 
         storage = {t.name: numpy_storage_type(TYPES_BY_NAME[t.dtype]) for t in self.manifest.tensors}
@@ -410,7 +426,7 @@ class Kernel:
         shared = self._warn_of_shared_memory(arrays)
         # The emulator's launcher copies strided tensors to their layout.
         arguments = emulate.KernelArguments(arrays, scalars)
-        with self._unwritten_reported({n: a for n, a in arrays.items() if n not in shared}):
+        with self._report_unwritten({n: a for n, a in arrays.items() if n not in shared}):
             if self._build is not None:
                 report = emulate.emulate_build(self._build, arguments)
             else:
@@ -420,7 +436,7 @@ class Kernel:
         print(make_printable(report.printed), end="")
 
     def _warn_of_shared_memory(self, arrays: Mapping[str, NDArray[Any]]) -> set[str]:
-        """Warn of outputs that share memory with other arguments, and return the names of both."""
+        """Warn of each output that shares memory with another argument, and return the names of all such arrays."""
         written = {tensor.name for tensor in self.manifest.tensors if tensor.role != "in"}
         shared: set[str] = set()
         for (a, first), (b, second) in combinations(arrays.items(), 2):
@@ -432,8 +448,10 @@ class Kernel:
         return shared
 
     @contextmanager
-    def _unwritten_reported(self, arrays: Mapping[str, NDArray[Any]]) -> Iterator[None]:
-        """Warn of elements of outputs that no block wrote during a run; they keep what the arrays held."""
+    def _report_unwritten(self, arrays: Mapping[str, NDArray[Any]]) -> Iterator[None]:
+        """Warn, after the run in the `with`, of output elements that no block wrote, and restore what they held. The
+        outputs are filled with poison before. Those not contiguous, or of a narrow dtype, are left out.
+        """
         from tilec.driver.emulation.compare import shows_poison
 
         before: dict[str, tuple[NDArray[Any], DType]] = {}
@@ -455,7 +473,7 @@ class Kernel:
                 warnings.warn(f"{text}: check the grid and the indices of the stores", stacklevel=5)
 
     def _launch(self, views: Mapping[str, View], scalars: Mapping[str, Number], stream: int) -> None:
-        """Launch the kernel on the GPU where its arrays are; its cubin is loaded there at the first launch."""
+        """Launch the kernel on its arrays' GPU, loading the cubin there at first; refuse arrays on different GPUs."""
         from tilec.host import runtime
 
         places = {one.device[1]: name for name, one in views.items()}
@@ -469,7 +487,7 @@ class Kernel:
 
 
 def _check_scalar(name: str, value: object, manifest: Manifest) -> Number:
-    """Return a scalar converted to its parameter's type."""
+    """Return a scalar argument as a Python number; raise an error if its type or value does not fit the parameter."""
     (dtype,) = (TYPES_BY_NAME[scalar.dtype] for scalar in manifest.scalars if scalar.name == name)
     if isinstance(value, np.generic):
         value = value.item()
@@ -486,13 +504,13 @@ def _check_scalar(name: str, value: object, manifest: Manifest) -> Number:
 
 
 def _element_shape(tensor: TensorInfo, one: View) -> tuple[int, ...]:
-    """Return the shape in elements: two four-bit ones share a byte."""
+    """Return an array's shape in elements: as given, but twice the last extent for four-bit ones, two in a byte."""
     per_byte = TYPES_BY_NAME[tensor.dtype].per_byte
     return one.shape if per_byte == 1 or not one.shape else (*one.shape[:-1], one.shape[-1] * per_byte)
 
 
 def _check_view(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None:
-    """Raise unless an array has the dtype, shape and strides that the kernel declares."""
+    """Raise an error unless an array has the dtype, shape and strides that the kernel declares for the tensor."""
     dtype = TYPES_BY_NAME[tensor.dtype]
     storage = numpy_storage_type(dtype)
     # A manifest calls tensors of this type uint8, as kernels store them.
@@ -509,7 +527,9 @@ def _check_view(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None
 
 
 def _stream_handle(stream: object, values: Any) -> int:
-    """Return the handle of a stream: the given one, else the current one of the arrays' library."""
+    """Return a stream's CUDA handle: of a number, of torch, cupy or cuda.core, of the arrays for None; raise for
+    others.
+    """
     if stream is None:
         return _current_stream(values)
     if isinstance(stream, int):
@@ -523,7 +543,7 @@ def _stream_handle(stream: object, values: Any) -> int:
 
 
 def _current_stream(values: Any) -> int:
-    """Return the current stream of the library that an array comes from; the default stream, if none is known."""
+    """Return the handle of the current stream of the first torch or cupy array's library; 0 without such arrays."""
     for value in values:
         library = type(value).__module__.partition(".")[0]
         if library == "torch" and value.is_cuda:

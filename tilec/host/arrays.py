@@ -39,13 +39,14 @@ class View:
     is_read_only: bool = False
 
     def has_steps(self, steps: tuple[int, ...]) -> bool:
-        """Return whether it has these strides. The stride of an axis with one element does not matter."""
+        """Return whether the array has these strides in elements, ignoring axes of one element and empty arrays."""
         axes = zip(self.shape, self.strides, steps, strict=True)
         return 0 in self.shape or all(mine == other for extent, mine, other in axes if extent > 1)
 
     def as_numpy(self, storage: np.dtype[Any]) -> NDArray[Any]:
-        """Return the array in CPU memory for numpy, as `storage`, numpy's type for it. A read-only array is copied,
-        because the emulator writes its arguments back."""
+        """Return a numpy array on this CPU memory, of numpy's type `storage`; a copy if the memory is read-only. The
+        emulator writes its arguments back.
+        """
         steps = tuple(step * storage.itemsize for step in self.strides)
         reach = 1 + sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True))
         if 0 in self.shape:
@@ -56,7 +57,7 @@ class View:
 
 
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of a row-major array without gaps, in elements."""
+    """Return the strides, in elements, of a dense row-major array of this shape."""
     steps = [1]
     for extent in reversed(shape[1:]):
         steps.append(steps[-1] * extent)
@@ -64,8 +65,10 @@ def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def view_array(array: object, stream: int = 0) -> View | None:
-    """Return the place of an array; None for anything else. `stream` waits for the owner's queued work. Raises
-    `BufferError` or `ValueError` where the owner refuses, or the layout is not supported."""
+    """Return the address and layout of an array, by DLPack or its CUDA interface; None for other objects. `stream`
+    waits for the owner's queued work. Raises `BufferError` or `ValueError` where the owner refuses, or the layout is
+    not supported.
+    """
     if isinstance(array, np.ndarray):
         return _view_numpy(array)
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
@@ -80,7 +83,9 @@ _NARROW = ("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "u
 
 
 def _view_numpy(array: NDArray[Any]) -> View:
-    """View a numpy array directly: numpy's DLPack supports neither read-only arrays nor foreign types (ml_dtypes)."""
+    """Return the address and layout of a numpy array; raise `ValueError` for strides that split elements. numpy's
+    DLPack supports neither read-only arrays nor foreign types (ml_dtypes).
+    """
     dtype = array.dtype
     name = dtype.name if dtype.isnative else str(dtype)
     if name in _NARROW:
@@ -92,7 +97,9 @@ def _view_numpy(array: NDArray[Any]) -> View:
 
 
 def _view_cuda_interface(record: dict[str, Any]) -> View:
-    """Return the place of an array from its `__cuda_array_interface__`, version 3."""
+    """Return the address and layout of a GPU array from its `__cuda_array_interface__` record, version 3. The record
+    names no device: it counts as GPU 0.
+    """
     shape = tuple(map(int, record["shape"]))
     dtype = np.dtype(record["typestr"])
     given = record.get("strides")
@@ -125,7 +132,7 @@ _pointer_in.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 
 def _view_dlpack(array: Any, stream: int) -> View:
-    """Return the place of an array from its DLPack capsule."""
+    """Return the address and layout of an array from the DLPack capsule that it exports for this stream."""
     kind, number = (int(part) for part in array.__dlpack_device__())
     # 1 is the default stream there, and 0 is not allowed.
     capsule = array.__dlpack__(stream=stream or 1) if kind in (GPU, _MANAGED) else array.__dlpack__()

@@ -14,8 +14,9 @@ _ELF = 2
 
 
 def build_fatbin(cubins: Mapping[str, bytes], ptx: Mapping[str, bytes], name: str) -> bytes:
-    """Return a fat binary with the cubins by machine (`sm_90a`), and PTX for newer GPUs, which `cuModuleLoadData` takes
-    too. Tools show the members as `name`."""
+    """Return a fat binary of the cubins by target, and of PTX for newer GPUs, that the driver can load. Tools show the
+    members as `name`.
+    """
     from cuda.bindings import nvfatbin
 
     options = ["-64", "-host=linux"]
@@ -33,12 +34,12 @@ def build_fatbin(cubins: Mapping[str, bytes], ptx: Mapping[str, bytes], name: st
 
 
 def is_fatbin(data: bytes) -> bool:
-    """Return whether the data begins as a fat binary."""
+    """Return whether the data begins with the magic number of a fat binary."""
     return data[:4] == struct.pack("<I", _MAGIC)
 
 
 def extract_cubins(data: bytes) -> list[bytes]:
-    """Return the uncompressed cubins of a fat binary, in order."""
+    """Return the uncompressed cubins in a fat binary, in order; raise `not-a-cubin` if the data is cut short."""
     found: list[bytes] = []
     try:
         _, _, place, size = struct.unpack_from("<IHHQ", data)

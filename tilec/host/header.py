@@ -28,7 +28,9 @@ from tilec.support.sizes import Size, format_size, scalar_names
 
 
 def describe_sizes(manifest: Manifest, spelled: Mapping[str, str]) -> str:
-    """Return a comment that says what each size is; empty if there are none. `spelled` are the names in C."""
+    """Return a C comment that lists, for each size parameter, the tensor dimensions computed from it; empty without
+    any. `spelled` are the names in C.
+    """
     lines = []
     for name in manifest.size_scalars():
         places = ", ".join(dict.fromkeys(_list_places(name, manifest, spelled)))
@@ -37,28 +39,30 @@ def describe_sizes(manifest: Manifest, spelled: Mapping[str, str]) -> str:
 
 
 def _list_places(name: str, manifest: Manifest, spelled: Mapping[str, str]) -> Iterator[str]:
-    """Yield each dimension and stride that is computed from a size, with the unit in which the size counts it."""
+    """Yield each tensor dimension and stride that is computed from a size, in words such as `columns of w / 8`."""
     for tensor in manifest.tensors:
         if tensor.name not in spelled:
             continue
         for axis, size in enumerate(tensor.shape):
             if name in scalar_names(size):
                 what = f"{_dimension(axis, len(tensor.shape))} of {spelled[tensor.name]}"
-                yield _in_units(what, size)
+                yield _add_unit(what, size)
         for axis, size in enumerate(tensor.strides or ()):
             if name in scalar_names(size):
-                yield _in_units(f"stride {axis} of {spelled[tensor.name]}", size)
+                yield _add_unit(f"stride {axis} of {spelled[tensor.name]}", size)
 
 
 def _dimension(axis: int, rank: int) -> str:
-    """Return the name of a tensor's dimension for people: elements, rows, columns or its number."""
+    """Return what a tensor's axis is called: "elements" of rank 1, "rows" or "columns" of rank 2, else "dimension
+    3".
+    """
     if rank > 2:
         return f"dimension {axis}"
     return "elements" if rank == 1 else ("rows", "columns")[axis]
 
 
-def _in_units(what: str, size: Size) -> str:
-    """Return `columns of w / 8` for a size that counts eights; what is no multiple of it is shown as it is computed."""
+def _add_unit(what: str, size: Size) -> str:
+    """Return `what` with the unit of a size: alone, divided by its factor, or with the formula of the size."""
     match size:
         case str():
             return what
@@ -162,7 +166,7 @@ class Style:
 
 
 def is_namespace(text: str) -> bool:
-    """Return whether `a` or `a::b` is a valid C++ namespace."""
+    """Return whether `a` or `a::b` is a C++ namespace whose names are neither reserved nor keywords."""
     return all(
         re.fullmatch(r"[A-Za-z]\w*", part, re.ASCII)
         and part not in _RESERVED_WORDS
@@ -172,9 +176,10 @@ def is_namespace(text: str) -> bool:
 
 
 def build_header(file: str, variants: Sequence[Variant], style: Style) -> str:
-    """Return the header of a kernel file, named `file`: for each kernel `NAME_load`, `NAME_check`, `NAME_launch` and
-    `NAME_unload`. The current context's GPU runs its own variant; a GPU newer than all runs PTX that the driver
-    translates, where a variant is portable."""
+    """Return the C header of a kernel file: for each kernel load, check, launch and unload, with cubins embedded. They
+    are called `NAME_load` and so on, and the header names the file `file`. The current context's GPU runs its own
+    variant; a GPU newer than all runs PTX that the driver translates, where a variant is portable.
+    """
     stem = _c_identifier(file.partition(".")[0])
     known = sorted(variants, key=lambda v: preference_key(v.target), reverse=True)
     file_name = "".join(c if c.isprintable() else "_" for c in file)
@@ -206,7 +211,7 @@ def build_header(file: str, variants: Sequence[Variant], style: Style) -> str:
 
 
 def _namespace_lines(style: Style) -> tuple[str, str]:
-    """Return the lines before and after all declarations. Without a namespace, C and C++ link the same functions."""
+    """Return the lines that open and close the C++ namespace, or `extern "C"` in a header of declarations; else ""."""
     if style.namespace:
         before = " ".join(f"namespace {name} {{" for name in style.namespace)
         behind = "}" * len(style.namespace)
@@ -218,13 +223,13 @@ def _namespace_lines(style: Style) -> tuple[str, str]:
 
 
 def _c_identifier(text: str) -> str:
-    """Return the text as a C identifier."""
+    """Return the text as a C identifier, other characters replaced by `_`, with `_` before a leading digit."""
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return f"_{name}" if name[:1].isdigit() else name
 
 
 def _head_comment(file: str, variants: Sequence[Variant], style: Style) -> str:
-    """Return the comment at the head of a header, which says what its functions do."""
+    """Return the C comment at the head of a header: its file and targets, how to include it, what functions do."""
     targets = ", ".join(v.target for v in variants)
     where = "Include it in one source file"
     if style.only_declares:
@@ -264,7 +269,7 @@ _INCLUDES = """\
 
 
 def _image_array(name: str, data: bytes) -> str:
-    """Return data as a C array of 8-byte words, for their alignment; little-endian, like every machine with CUDA."""
+    """Return bytes as the text of a C array of 8-byte little-endian words, padded with zeros."""
     padded = data + bytes(-len(data) % 8)
     words = [f"0x{word:x}u" for (word,) in struct.iter_unpack("<Q", padded)]
     lines = [",".join(words[i : i + 8]) for i in range(0, len(words), 8)]
@@ -277,7 +282,7 @@ def _image_array(name: str, data: bytes) -> str:
 def _build_kernel(
     stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None
 ) -> tuple[str, list[Function], str]:
-    """Return the type of a loaded kernel, its functions, which choose among its variants, and its C++ owner."""
+    """Return the C text of a kernel's handle type, its functions for all variants, and the text of its C++ owner."""
     arguments = _collect_arguments([manifest for _, manifest in variants], (f"{entry}_", f"{stem}_"))
     declared = ", ".join(a.declared for a in arguments.values())
     passed = ", ".join(a.name for a in arguments.values())
@@ -325,7 +330,7 @@ typedef struct {{
 
 
 def _owner_class(entry: str, declared: str, passed: str) -> str:
-    """Return the C++ class that loads a kernel when it is made and unloads it when it goes."""
+    """Return the text of a C++ class whose constructor loads a kernel and whose destructor unloads it."""
     comma = ", " if declared else ""
     return f"""\
 #ifdef __cplusplus
@@ -347,8 +352,7 @@ public:
 
 
 def _collect_arguments(manifests: Sequence[Manifest], prefixes: tuple[str, ...]) -> dict[str, Argument]:
-    """Return the author's parameters in order, by name, then the scratch memory of the caller; of all targets
-    together."""
+    """Return a kernel's C arguments by parameter name, over all targets: the author's, then scratch memory."""
     own: dict[str, Argument] = {}
     lent: dict[str, Argument] = {}
     for manifest in manifests:
@@ -369,8 +373,9 @@ def _collect_arguments(manifests: Sequence[Manifest], prefixes: tuple[str, ...])
 
 
 def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
-    """Return the C name of each parameter: its own where that is known to be free, else with `_` added until no other
-    parameter has it. Names with one of the prefixes belong to the header."""
+    """Return each parameter's name in C: its own, or with `_` added where it is reserved or begins with a prefix. Names
+    with one of the prefixes belong to the header.
+    """
     listed = list(names)
     taken = set(listed)
     found: dict[str, str] = {}
@@ -385,7 +390,9 @@ def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
 
 
 def _pointer_type(tensor: TensorInfo) -> str:
-    """Return the C type of a pointer to the tensor's elements."""
+    """Return the C type of a pointer to a tensor: const for an input, `void *` for scratch memory and unknown
+    elements.
+    """
     if tensor.role in ("workspace", "zeroed"):
         return "void *"
     element = _NUMBERS.get(tensor.dtype) or _ELEMENTS.get(tensor.dtype, "void")
@@ -393,7 +400,9 @@ def _pointer_type(tensor: TensorInfo) -> str:
 
 
 def _load_function(stem: str, entry: str, variants: Sequence[tuple[str, Manifest]], portable: str | None) -> Function:
-    """Return the C function that loads the variant for the GPU of the current context."""
+    """Return the C function that loads the variant for the context's GPU, or the PTX of `portable` (None: none), or
+    fails.
+    """
     choices, images = [], []
     for i, (target, manifest) in enumerate(variants):
         major, minor = parse_capability(target)
@@ -443,7 +452,7 @@ def _load_function(stem: str, entry: str, variants: Sequence[tuple[str, Manifest
 
 
 def _unload_function(entry: str) -> Function:
-    """Return the C function that releases what a loaded kernel holds."""
+    """Return the C function that frees a loaded kernel's memory and module, and clears its handle."""
     body = """\
     CUresult status = CUDA_SUCCESS;
     if (kernel->zeros != 0) status = kernel->driver->cuMemFree(kernel->zeros);

@@ -37,11 +37,11 @@ class Function:
     comment: str = ""
 
     def declare(self) -> str:
-        """Return its prototype."""
+        """Return the C prototype of the function, after its comment."""
         return f"{self.comment}{self.signature};\n"
 
     def define(self, is_static: bool) -> str:
-        """Return its definition, of internal linkage where `is_static` or no program calls it."""
+        """Return the C definition of the function, `static inline` if `is_static` or if no program calls it."""
         linkage = "static inline " if is_static or not self.is_public else ""
         return f"{self.comment}{linkage}{self.signature} {{\n{self.body}}}\n"
 
@@ -55,7 +55,7 @@ class Argument:
 
     @property
     def declared(self) -> str:
-        """Return the parameter's declaration in C."""
+        """Return the argument's declaration in C, as `const float *A`."""
         return f"{self.type}{'' if self.type.endswith('*') else ' '}{self.name}"
 
 
@@ -63,7 +63,7 @@ class Argument:
 
 
 def check_function(function: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
-    """Return the C function that returns an error in a call's arguments, or NULL."""
+    """Return the C function that returns a message for the first wrong argument of a call, or NULL."""
     checks = (*_size_checks(manifest, names), *_tensor_checks(manifest, names), *_grid_checks(manifest, names))
     # The first check of each condition.
     lines = [*{wrong: (wrong, message) for wrong, message in reversed(checks)}.values()][::-1]
@@ -75,11 +75,12 @@ def check_function(function: str, declared: str, manifest: Manifest, names: Mapp
 
 
 def _c_string(text: str) -> str:
+    """Return a text as a C string literal, with backslashes and quotes escaped."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the conditions in C under which sizes are wrong, with their messages."""
+    """Yield C conditions, with messages, for wrong sizes: zero divisors, negative or too large extents."""
     divisors = {b for size in manifest.extents() for b in _find_divisors(size)}
     for divisor in sorted(divisors, key=sizes.format_size):
         yield f"{_c_expression(divisor, names)} == 0", f"{sizes.format_size(divisor)} is 0, and a size is divided by it"
@@ -96,7 +97,7 @@ def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple
 
 
 def _value_range(size: Size, manifest: Manifest) -> tuple[int, int]:
-    """Return the bounds of a size: the number itself, or all that its type in C can hold."""
+    """Return the smallest and largest value of a size: of its scalar's type, of int64 for a formula, or the number."""
     if isinstance(size, int):
         return size, size
     if not isinstance(size, str):
@@ -106,14 +107,14 @@ def _value_range(size: Size, manifest: Manifest) -> tuple[int, int]:
 
 
 def _find_divisors(size: Size) -> Iterator[Size]:
-    """Yield the sizes by which a size, or one in it, is divided."""
+    """Yield the divisors in a size's formula that are not numbers."""
     for part in sizes.nested_sizes(size):
         if isinstance(part, tuple) and part[0] in ("floordiv", "floormod") and not isinstance(part[2], int):
             yield part[2]
 
 
 def _tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the conditions in C under which tensors cannot be used, with their messages."""
+    """Yield C conditions, with messages, for unusable tensors: null, misaligned, or wrong for a tensor map."""
     for tensor in _passed_tensors(manifest):
         name, there = names[tensor.name], _non_emptiness_prefix(tensor, names)
         yield f"{there}{name} == NULL", f"{tensor.name} is NULL"
@@ -134,7 +135,7 @@ def _tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tup
 
 
 def _grid_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the conditions in C under which the grid cannot be launched, with their messages."""
+    """Yield C conditions, with messages, for a grid with too many blocks or one that clusters do not divide."""
     most = (2147483647, 65535, 65535)
     for axis, size, cluster, limit in zip("xyz", manifest.grid, manifest.cluster, most, strict=True):
         if _value_range(size, manifest)[1] > limit:
@@ -146,28 +147,28 @@ def _grid_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple
 
 
 def _passed_tensors(manifest: Manifest) -> list[TensorInfo]:
-    """Return the tensors whose addresses the kernel takes, or that have tensor maps."""
+    """Return the tensors whose addresses the kernel takes as parameters, without those of tensor maps only."""
     return [manifest.tensor(p.tensor) for p in manifest.params if isinstance(p, PointerParam)]
 
 
 def _tensor_maps(manifest: Manifest, tensor: TensorInfo) -> Iterator[TensorMapParam]:
-    """Return the kernel's parameters that are tensor maps of this tensor."""
+    """Yield the kernel's tensor-map parameters for this tensor."""
     return (p for p in manifest.params if isinstance(p, TensorMapParam) and p.tensor == tensor.name)
 
 
 def may_be_empty(manifest: Manifest) -> bool:
-    """Return whether a tensor with a tensor map may be empty."""
+    """Return whether any tensor that has a tensor map may have no elements for some sizes."""
     return any(_emptiness_condition(t, {}) != "0" for t in manifest.tensors if any(_tensor_maps(manifest, t)))
 
 
 def _emptiness_condition(tensor: TensorInfo, names: Mapping[str, str]) -> str:
-    """Return the condition in C that a tensor has no elements."""
+    """Return the C condition that a tensor has no elements: "0" or "1" if known, else comparisons of its sizes."""
     conditions = [f"{_c_expression(size, names)} == 0" for size in tensor.shape if not isinstance(size, int)]
     return "1" if 0 in tensor.shape else " || ".join(conditions) or "0"
 
 
 def _non_emptiness_prefix(tensor: TensorInfo, names: Mapping[str, str]) -> str:
-    """Return the first part of a condition that matters only for a tensor with elements."""
+    """Return `!(empty) && ` in C, to put before a check of a tensor with elements; "" if it is never empty."""
     empty = _emptiness_condition(tensor, names)
     return "" if empty == "0" else f"!({empty}) && "
 
@@ -176,7 +177,9 @@ def _non_emptiness_prefix(tensor: TensorInfo, names: Mapping[str, str]) -> str:
 
 
 def launch_function(function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
-    """Return the C function that fills in the parameters of a kernel and launches it."""
+    """Return the C function that clears zeroed tensors, encodes tensor maps and launches a kernel, nothing for no
+    blocks.
+    """
     extents = (
         size if isinstance(size, int) else f"tilec_max({_c_expression(size, names)}, 0)" for size in manifest.grid
     )
@@ -217,7 +220,7 @@ def launch_function(function: str, first: str, declared: str, manifest: Manifest
 
 
 def _launch_attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
-    """Yield the assignments of each launch attribute."""
+    """Yield, for each launch attribute of a kernel, the C assignments that set it: cluster, cooperative, dependent."""
     if manifest.cluster != (1, 1, 1):
         dims = [f"value.clusterDim.{a} = {extent}" for a, extent in zip("xyz", manifest.cluster, strict=True)]
         yield "id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION", *dims
@@ -229,7 +232,7 @@ def _launch_attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
 
 
 def _clear_tensor(tensor: TensorInfo, names: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the lines of C that set a zeroed tensor's memory to 0."""
+    """Return the C lines that fill a zeroed tensor's memory with 0 on the stream, and leave on an error."""
     return (
         f"    status = kernel->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t){names[tensor.name]}, 0, "
         f"(size_t)({_byte_count(tensor, names)}), stream);",
@@ -238,8 +241,9 @@ def _clear_tensor(tensor: TensorInfo, names: Mapping[str, str]) -> tuple[str, ..
 
 
 def _encode_map(index: int, tensor: TensorInfo, param: TensorMapParam, names: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines that encode a tensor map by the driver. It takes the fastest dimension first, and no extent of 0:
-    an empty tensor is replaced by one row of zeros, all reads of which are out of bounds or read zeros."""
+    """Yield the C lines by which the driver encodes a tensor map, with a row of zeros for an empty tensor. The driver
+    takes the fastest dimension first, and no extent of 0: all reads of that row are out of bounds or read zeros.
+    """
     rank, size = len(tensor.shape), TYPES_BY_NAME[tensor.dtype].bytes
     extents = [_c_expression(e, names) for e in reversed(tensor.shape)]
     strides = [f"{size} * {_c_expression(step, names)}" for step in reversed(_element_strides(tensor)[:-1])]
@@ -282,6 +286,7 @@ def _encode_map(index: int, tensor: TensorInfo, param: TensorMapParam, names: Ma
 
 
 def _c_array(kind: str, values: Sequence[str]) -> str:
+    """Return values as a C initialiser in braces, each cast to `kind` unless it is a number."""
     return "{" + ", ".join(v if v.isdecimal() else f"({kind})({v})" for v in values) + "}"
 
 
@@ -289,14 +294,14 @@ def _c_array(kind: str, values: Sequence[str]) -> str:
 
 
 def scratch_tensors(manifests: Sequence[Manifest]) -> list[str]:
-    """Return the tensors that callers provide and no author has declared, each once."""
+    """Return the names, each once, of the workspace and zeroed tensors, whose memory the caller provides."""
     return list(dict.fromkeys(t.name for m in manifests for t in m.tensors if t.role in ("workspace", "zeroed")))
 
 
 def scratch_function(
     entry: str, name: str, arguments: Mapping[str, Argument], variants: Sequence[tuple[str, Manifest]]
 ) -> Function:
-    """Return the C function that computes the bytes of a scratch tensor from the sizes known at launch."""
+    """Return the C function that computes, for the loaded variant, a scratch tensor's bytes from the sizes it needs."""
     found = [(i, t) for i, (_, m) in enumerate(variants) for t in m.tensors if t.name == name]
     used = dict.fromkeys(n for _, t in found for size in t.shape for n in sizes.scalar_names(size))
     names = {n: arguments[n].name for n in used}
@@ -309,7 +314,7 @@ def scratch_function(
 
 
 def _byte_count(tensor: TensorInfo, names: Mapping[str, str]) -> str:
-    """Return the bytes of a tensor as a C expression, at least `EMPTY_BYTES`."""
+    """Return a C expression of a tensor's size in bytes, at least `EMPTY_BYTES`."""
     factors = (TYPES_BY_NAME[tensor.dtype].bytes, *tensor.shape)
     product = " * ".join(_c_expression(factor, names) for factor in factors)
     return f"tilec_max({product}, {EMPTY_BYTES})"
@@ -319,7 +324,7 @@ _OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
 
 
 def _c_expression(size: Size, names: Mapping[str, str]) -> str:
-    """Return a size as a C expression, in 64 bits."""
+    """Return a size, or the formula of one, as a C expression of type int64_t, with parameters' C names."""
     if isinstance(size, int):
         return str(size)
     if isinstance(size, str):
@@ -332,7 +337,7 @@ def _c_expression(size: Size, names: Mapping[str, str]) -> str:
 
 
 def _element_strides(tensor: TensorInfo) -> Shape:
-    """Return the tensor's strides in elements: those that the kernel declares, or a row-major array's."""
+    """Return a tensor's strides in elements, perhaps formulas: the declared ones, or a row-major array's."""
     if tensor.strides is not None:
         return tensor.strides
     steps: list[Size] = [1]

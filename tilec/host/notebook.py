@@ -17,8 +17,10 @@ _RINGS = ("ring", "in", "versions", "bytes of one", "lifetime")
 def kernel_html(
     signature: str, manifest: Manifest, parameters: Sequence[tuple[str, str, str]], loops: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Return a kernel as HTML. `parameters` have name, type and role; `loops` are the pipelined loops of the kernel's
-    schedule trace (docs/trace.md)."""
+    """Return HTML of a kernel: its signature, tables of parameters and launch, and the schedule of each loop.
+    `parameters` have name, type and role; `loops` are the pipelined loops of the kernel's schedule trace
+    (docs/trace.md).
+    """
     launch = (" × ".join(map(str, manifest.grid)), " × ".join(map(str, manifest.block)), manifest.dynamic_smem)
     parts = [
         f"<b>{escape(signature)}</b> for {escape(manifest.target)}",
@@ -30,7 +32,7 @@ def kernel_html(
 
 
 def _loop_html(loop: Mapping[str, Any]) -> str:
-    """Return one pipelined loop as HTML: its interval, and tables of statements and rings."""
+    """Return HTML of one pipelined loop: interval, status and limiting bound, then tables of statements and rings."""
     binding = "; ".join(bound["culprit"] for bound in loop["bounds"] if bound["binds"])
     summary = f"{loop['name']}: an interval of {loop['ii']} cycles, {loop['status']}, in {loop['stages']} stages"
     statements = ([op["name"], *(op[each] for each in _STATEMENTS[1:])] for op in loop["ops"])
@@ -42,6 +44,7 @@ def _loop_html(loop: Mapping[str, Any]) -> str:
 
 
 def _table_html(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return an HTML table with these heads and rows, or "" without rows."""
     body = "".join(f"<tr>{''.join(f'<td>{escape(_cell_text(cell))}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr>{body}</table>" if body else ""
 

@@ -40,7 +40,7 @@ class GpuError(RuntimeError):
 
 
 def has_gpu() -> bool:
-    """Return whether there is a driver with a GPU."""
+    """Return whether the CUDA driver starts and finds a GPU; False, not an error, without bindings or driver."""
     try:
         from cuda.bindings import driver
 
@@ -55,7 +55,7 @@ def has_gpu() -> bool:
 
 
 def compute_capability() -> tuple[int, int]:
-    """Return the compute capability of the first GPU: (9, 0) for sm_90."""
+    """Return the compute capability of the first GPU, (9, 0) for sm_90; raise `GpuError` without a GPU."""
     from cuda.bindings import driver
 
     device, known = _open_device(), driver.CUdevice_attribute
@@ -65,7 +65,7 @@ def compute_capability() -> tuple[int, int]:
 
 
 def _open_device(number: int = 0) -> Any:
-    """Return the driver's handle of a GPU."""
+    """Initialise the CUDA driver and return its handle of the GPU with this number; raise `GpuError` without it."""
     from cuda.bindings import driver
 
     _check_status(driver.cuInit(0))
@@ -74,8 +74,9 @@ def _open_device(number: int = 0) -> Any:
 
 @contextmanager
 def hold_primary_context() -> Iterator[None]:
-    """Hold the primary context of the first GPU, as the thread's current one: without it, every kernel makes its
-    own."""
+    """Make the first GPU's primary context current, and keep it until the end of the `with`. Without it, every kernel
+    makes its own.
+    """
     from cuda.bindings import driver
 
     device = _open_device()
@@ -87,7 +88,7 @@ def hold_primary_context() -> Iterator[None]:
 
 
 def wait_for_gpu() -> None:
-    """Wait for all launches; raise `GpuError` where the context is lost."""
+    """Wait until all launches of the current context are done; raise `GpuError` if one has failed."""
     from cuda.bindings import driver
 
     _check_status(driver.cuCtxSynchronize())
@@ -103,7 +104,7 @@ class GpuDescription:
 
 
 def describe_gpu() -> GpuDescription:
-    """Return the driver's description of GPU 0. Raises `GpuError` where the driver fails."""
+    """Return the name, driver version and number of multiprocessors of GPU 0; raise `GpuError` if the driver fails."""
     from cuda.bindings import driver
 
     device = _open_device()
@@ -113,7 +114,9 @@ def describe_gpu() -> GpuDescription:
 
 
 def _driver_version() -> str:
-    """Return the driver's version by nvidia-smi, or else the newest CUDA that it supports."""
+    """Return the driver's version as nvidia-smi prints it, or, without that, "for CUDA 12.4", the newest it
+    supports.
+    """
     import subprocess
 
     from cuda.bindings import driver
@@ -130,7 +133,7 @@ def _driver_version() -> str:
 
 
 def _check_status(result: Sequence[Any]) -> Any:
-    """Return the values of a driver call after checking its status."""
+    """Return the value of a driver call, or None if it has none; raise `GpuError` if its status is no success."""
     from cuda.bindings import driver
 
     status, *values = result
@@ -141,7 +144,9 @@ def _check_status(result: Sequence[Any]) -> Any:
 
 
 def copy_to_gpu(data: Array) -> int:
-    """Return the address of a copy of the array on the GPU, which lives as long as the context."""
+    """Copy an array to newly allocated GPU memory, which is never freed, and return the address; raise `GpuError` if it
+    fails. It lives as long as the context.
+    """
     from cuda.bindings import driver
 
     address = int(_check_status(driver.cuMemAlloc(max(data.nbytes, EMPTY_BYTES))))
@@ -151,7 +156,9 @@ def copy_to_gpu(data: Array) -> int:
 
 
 def time_launch(launch: Callable[[int], None]) -> float:
-    """Return the time in milliseconds between events before and after a launch on the default stream."""
+    """Launch once on the default stream, and return the milliseconds between events around it; raise `GpuError` on
+    failure.
+    """
     from cuda.bindings import driver
 
     begin, end = (_check_status(driver.cuEventCreate(0)) for _ in range(2))
@@ -187,14 +194,15 @@ class Kernel:
             _check_status(driver.cuFuncSetAttribute(self._function, limit, self.manifest.dynamic_smem))
 
     def close(self) -> None:
-        """Release the module and the GPU's primary context."""
+        """Unload the kernel's module and release the GPU's primary context."""
         from cuda.bindings import driver
 
         _check_status(driver.cuModuleUnload(self._module))
         _check_status(driver.cuDevicePrimaryCtxRelease(self._device))
 
     def run(self, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None) -> None:
-        """Copy the tensors to the GPU, launch once, and copy back what the kernel writes. bfloat16 as raw uint16.
+        """Copy the tensors to the GPU, launch once, wait, and copy back what the kernel writes; raise an error for
+        wrong shapes. bfloat16 is raw uint16.
 
         Sizes that the kernel learns at launch need not be among `scalars`. Raises `ValueError` where shapes do not fit.
         """
@@ -239,8 +247,9 @@ class Kernel:
                 driver.cuMemFree(address)
 
     def call(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float], stream: int) -> None:
-        """Launch in the kernel's own context, with scratch memory and stand-ins for empty tensors, both allocated in
-        stream order."""
+        """Launch on a stream in the kernel's own context, allocating scratch and stand-ins for empty tensors in stream
+        order.
+        """
         from cuda.bindings import driver
 
         sizes = self.manifest.sizes({}, scalars)
@@ -263,12 +272,15 @@ class Kernel:
             driver.cuCtxPopCurrent()
 
     def launch(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float], stream: int = 0) -> None:
-        """Launch on device addresses, without waiting; `scalars` has every scalar of the manifest. The address of an
-        empty tensor with a tensor map must be that of 16 bytes of zeros."""
+        """Launch the kernel once on device addresses and a stream, without waiting. `scalars` has every scalar of the
+        manifest. The address of an empty tensor with a tensor map must be that of 16 bytes of zeros.
+        """
         self.bound(addresses, scalars)(stream)
 
     def bound(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float]) -> Callable[[int], None]:
-        """Return the launch as a function of the stream, with parameters packed and tensor maps encoded."""
+        """Pack the parameters and encode the tensor maps once, and return a function that launches on a stream. It does
+        nothing for an empty grid.
+        """
         from cuda.bindings import driver
 
         manifest = self.manifest
@@ -317,9 +329,9 @@ class _PreparedLaunch:
 
 
 def encode_tensor_map(manifest: Manifest, param: TensorMapParam, address: int, sizes: Mapping[str, int]) -> Any:
-    """Return the 128-byte descriptor of a tensor map, encoded by the driver. It takes the fastest dimension first,
-    and no extent of 0: an empty tensor is replaced by one row of zeros, all reads of which are out of bounds or read
-    zeros."""
+    """Return the 128-byte tensor map of a parameter, encoded by the driver, with a row of zeros for an empty tensor. It
+    takes the fastest dimension first, and no extent of 0: all reads of that row are out of bounds or read zeros.
+    """
     from cuda.bindings import driver
 
     shape = evaluate_shape(manifest.tensor(param.tensor).shape, sizes)
@@ -356,7 +368,7 @@ def encode_tensor_map(manifest: Manifest, param: TensorMapParam, address: int, s
 
 
 def _copy_with_strides(tensor: TensorInfo, array: Array, sizes: Mapping[str, int]) -> Array:
-    """Return a copy of the array with the tensor's strides in memory."""
+    """Return a copy of an array that has the tensor's strides in memory; raise `ValueError` if they do not fit."""
     from tilec.ir.elements import copy_with_strides
 
     try:
@@ -366,21 +378,21 @@ def _copy_with_strides(tensor: TensorInfo, array: Array, sizes: Mapping[str, int
 
 
 def _element_strides(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the tensor's strides in elements: those that the kernel declares, or a row-major array's."""
+    """Return a tensor's strides in elements for these sizes: the declared ones, or a row-major array's."""
     if tensor.strides is not None:
         return evaluate_shape(tensor.strides, sizes)
     return dense_strides(evaluate_shape(tensor.shape, sizes))
 
 
 def _byte_count(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:
-    """Return the bytes of a tensor of these sizes, at least `EMPTY_BYTES`."""
+    """Return a tensor's size in bytes for these sizes, at least `EMPTY_BYTES`."""
     from tilec.ir.types import TYPES_BY_NAME
 
     return max(math.prod(evaluate_shape(tensor.shape, sizes)) * TYPES_BY_NAME[tensor.dtype].bytes, EMPTY_BYTES)
 
 
 def _c_scalar(dtype: str, value: int | float) -> Any:
-    """Return the scalar as a C value of its size; 16-bit floats as their bits."""
+    """Return a scalar as a ctypes value of its dtype's size; 16-bit floats as uint16 of their bits."""
     if dtype == "float16":
         return ctypes.c_uint16(int(np.array(value, np.float16).view(np.uint16)))
     if dtype == "bfloat16":
@@ -392,10 +404,11 @@ def _c_scalar(dtype: str, value: int | float) -> Any:
 
 
 def launch_attributes(manifest: Manifest) -> Iterator[Any]:
-    """Yield the attributes of the launch."""
+    """Yield the driver's launch attributes that a kernel needs: cluster size, cooperative, dependent launch."""
     from cuda.bindings import driver
 
     def make_attribute(name: str) -> Any:
+        """Make an empty launch attribute whose id has this name."""
         attribute = driver.CUlaunchAttribute()
         attribute.id = getattr(driver.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
         return attribute

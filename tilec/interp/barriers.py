@@ -38,11 +38,12 @@ class RoleBarriers:
         self.asked = 0
 
     def run(self, work: Sequence[Callable[[], None]]) -> None:
-        """Run all roles; fail if none can go on."""
+        """Run all roles to their ends, one at a time; if none can go on, let other blocks run, or without any report a
+        deadlock."""
         self.roles.run(work)
 
     def arrive(self, name: str, index: int, threads: int) -> None:
-        """Count the arrivals of some threads at a barrier, and complete phases."""
+        """Count `threads` arrivals at a barrier, and complete each phase whose count is reached."""
         barrier = self.barriers[name, index]
         barrier.arrived += threads
         while barrier.arrived >= barrier.count:
@@ -50,13 +51,13 @@ class RoleBarriers:
             barrier.completed += 1
 
     def wait(self, name: str, index: int, parity: int, span: Span) -> None:
-        """Wait until the phase of this parity has completed."""
+        """Let other roles run until the barrier's phase of this parity has completed."""
         barrier = self.barriers[name, index]
         self.roles.until(lambda: barrier.completed % 2 != parity, span)
 
     def is_complete(self, name: str, index: int, parity: int, span: Span) -> bool:
-        """Return whether the phase of this parity has completed, after letting the other roles run as far as they
-        can."""
+        """Return whether a barrier's phase of this parity is complete, after others ran; too many queries are a
+        deadlock error. Other roles and blocks run first, as far as they can."""
         self.asked += 1
         if self.asked > MAX_PHASE_QUERIES:
             report_deadlock([span])
@@ -66,7 +67,8 @@ class RoleBarriers:
         return self.barriers[name, index].completed % 2 != parity
 
     def named_barrier(self, number: int, threads: int, arriving: int, waits: bool, span: Span) -> None:
-        """Arrive with `arriving` threads at a named barrier of `threads`, and wait for it if `waits`."""
+        """Count `arriving` arrivals at a named barrier of `threads`, and if `waits` let other roles run until its phase
+        completes."""
         barrier = self.barriers.setdefault((f"named barrier {number}", 0), _BarrierPhases(threads))
         phase = barrier.completed
         self.arrive(f"named barrier {number}", 0, arriving)
@@ -74,13 +76,13 @@ class RoleBarriers:
             self.roles.until(lambda: barrier.completed > phase, span)
 
     def _run_other_blocks(self, waiting: list[Span]) -> None:
-        """Let the other blocks run until a role of this block can go on."""
+        """Let other blocks run until a role of this block can go on; called when none can."""
         assert self.blocks is not None
         self.blocks.until(self.roles.may_go_on, waiting[0])
 
 
 def report_deadlock(waiting: list[Span]) -> NoReturn:
-    """Report that no one can go on."""
+    """Raise the error that no role can go on, at the positions where they wait."""
     message = "deadlock: no role arrives at this barrier"
     others = tuple(Label(span, "so does this") for span in waiting[1:])
     raise_error("deadlock", message, waiting[0], "waits for ever", secondary=others)
@@ -96,20 +98,22 @@ class GridBarriers:
         self.blocks = CooperativeScheduler(_report_stuck_blocks)
 
     def run(self, blocks: Sequence[Callable[[], None]]) -> None:
-        """Run all blocks to their ends; an exception of one is raised here."""
+        """Run all blocks of the group to their ends; raise the exception of one that fails."""
         self.blocks.run(blocks)
 
     def arrive(self, block: int, barrier: str) -> None:
+        """Count one arrival of a block at the barrier "grid" or "cluster"."""
         self.arrived[block][barrier] = self.arrived[block].get(barrier, 0) + 1
 
     def wait(self, block: int, barrier: str) -> None:
-        """Wait until all blocks of the block's cluster, or of the grid, have arrived as often at `barrier`: "grid" or
-        "cluster"."""
+        """Let other blocks run until all of the cluster, or grid, arrived at `barrier` as often as this one, or ended.
+        `barrier` is "grid" or "cluster"."""
         wanted = self.arrived[block].get(barrier, 0)
         self.blocks.until(lambda: self._have_arrived(block, barrier, wanted))
 
     def _have_arrived(self, block: int, barrier: str, wanted: int) -> bool:
-        """Return whether the blocks that meet at this barrier have arrived `wanted` times, or ended."""
+        """Return whether all blocks of the cluster, or of the grid, have arrived at a barrier `wanted` times, or
+        ended."""
         return all(
             self.blocks.is_done(other) or self.arrived[other].get(barrier, 0) >= wanted
             for other, cluster in enumerate(self.clusters)
@@ -118,7 +122,7 @@ class GridBarriers:
 
 
 def _report_stuck_blocks(waiting: list[Span]) -> NoReturn:
-    """Report that no block of the group can go on."""
+    """Raise a deadlock error: at the barriers where blocks wait, or without a position."""
     if at_barriers := [span for span in waiting if span != NOWHERE]:
         report_deadlock(at_barriers)
     raise_error("wrong-input", "deadlock: some blocks of the group never arrive at the barrier")

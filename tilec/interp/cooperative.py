@@ -35,19 +35,19 @@ class CooperativeScheduler:
         self.running: _Task | None = None
 
     def until(self, may_go_on: Callable[[], bool], span: Span = NOWHERE) -> None:
-        """Make the running task wait for a condition."""
+        """Pause the running task until a condition holds; return at once if it does."""
         if not may_go_on():
             self._pause_task(may_go_on, span)
 
     def yield_to_others(self) -> None:
-        """Let all other tasks run first, as far as they can."""
+        """Pause the running task, and put it last, so that all other tasks run first as far as they can."""
         assert self.running is not None
         self.order.remove(self.running)
         self.order.append(self.running)
         self._pause_task(lambda: True, self.running.waits_at)
 
     def _pause_task(self, may_go_on: Callable[[], bool], span: Span) -> None:
-        """Let other tasks run until the running one may go on; ends it if another one has failed."""
+        """Let other tasks run until the running one is chosen and may go on; raise the error of a task that failed."""
         task = self.running
         assert task is not None
         task.may_go_on, task.waits_at = may_go_on, span
@@ -57,13 +57,16 @@ class CooperativeScheduler:
             raise task.error
 
     def may_go_on(self) -> bool:
+        """Return whether some unfinished task's condition holds."""
         return any(task.may_go_on() for task in self.order if not task.is_done)
 
     def is_done(self, number: int) -> bool:
+        """Return whether the task with this number has ended."""
         return self.tasks[number].is_done
 
     def run(self, work: Sequence[Callable[[], None]]) -> None:
-        """Run all tasks to their ends. An exception of one ends the others and is raised here."""
+        """Run all tasks to their ends, one at a time; call `stuck` if none can go on; an exception ends all and is
+        raised here."""
         self.tasks = [_Task(run) for run in work]
         self.order = list(self.tasks)
         threads = [threading.Thread(target=self._run, args=(task,), daemon=True) for task in self.tasks]
@@ -90,7 +93,7 @@ class CooperativeScheduler:
             raise failure
 
     def _run(self, task: _Task) -> None:
-        """Run a task on its thread, when its turn comes."""
+        """Run a task on its own thread once it is chosen; keep its exception, and hand back control."""
         task.may_run.acquire()
         try:
             if task.error is None:

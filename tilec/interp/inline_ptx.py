@@ -18,7 +18,7 @@ _BLOCK = 128
 
 
 def evaluate_ptx(text: str, values: Sequence[Array], types: Sequence[DType], dtype: DType) -> Array:
-    """Return the result for each element of the broadcast values."""
+    """Run inline PTX in the emulator for each element of the broadcast values, and return the results in `dtype`."""
     from tilec.emu.launcher import launch
 
     shape = np.broadcast_shapes(*(v.shape for v in values))
@@ -33,11 +33,12 @@ def evaluate_ptx(text: str, values: Sequence[Array], types: Sequence[DType], dty
 
 
 def _get_word_type(dtype: DType) -> np.dtype[Any]:
+    """Return the unsigned type as wide as the register that holds a type."""
     return np.dtype(f"u{REGISTERS[dtype.name].bytes}")
 
 
 def _pad_bits(value: Array, dtype: DType, count: int) -> Array:
-    """Return the bits of the elements, padded with zeros to whole blocks."""
+    """Return the bits of an array's elements as register words, with zeros behind them up to `count`."""
     made = np.zeros(count, _get_word_type(dtype))
     bits = value if dtype.kind == "bool" else values_to_bits(np.ascontiguousarray(value), dtype)
     made[: value.size] = bits.reshape(-1).view(made.dtype) if dtype.kind != "bool" else bits.reshape(-1)

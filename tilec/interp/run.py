@@ -42,8 +42,9 @@ Array = NDArray[Any]
 def run_kernel(
     kernel: tile.Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float] | None = None
 ) -> None:
-    """Run every block of the grid. `tensors` has an array for each tensor parameter; outputs are written in place.
-    Scalars that are extents of a tensor may be omitted."""
+    """Run every block of a kernel's grid, and write outputs to the arrays of `tensors` in place; raise an error on
+    unfit ones. `tensors` has an array for each tensor parameter. Scalars that are extents of a tensor may be
+    omitted."""
     machine = _Machine()
     given = _find_sizes(kernel, tensors) | dict(scalars or {})
     machine.variables[tile.THREAD.name] = np.arange(kernel.threads, dtype=np.int32)
@@ -81,7 +82,7 @@ Block = tuple[int, ...]
 
 
 def _group_blocks(kernel: tile.Kernel, blocks: list[Block]) -> list[list[Block]]:
-    """Return the groups of blocks that may wait for each other, each cluster in the order of ranks."""
+    """Return the groups of blocks that may wait for each other: the grid, a cluster in order of ranks, or one block."""
     operations = (s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.TileOp))
     reaching = [s for s in operations if isinstance(s, Rendezvous) or s.reaches_blocks]
     if any(isinstance(s, Rendezvous) and s.what == "sync_grid" for s in reaching):
@@ -93,11 +94,12 @@ def _group_blocks(kernel: tile.Kernel, blocks: list[Block]) -> list[list[Block]]
 
 
 def _find_cluster(kernel: tile.Kernel, block: Block) -> Block:
+    """Return the position, in units of clusters, of the cluster that a block belongs to."""
     return tuple(index // size for index, size in zip(block, kernel.cluster.extents, strict=False))
 
 
 def _create_block_machine(machine: _Machine, kernel: tile.Kernel, block: Block) -> _Machine:
-    """Return the machine with the block's own indices and tiles."""
+    """Return a copy of the machine for one block, with its block indices and new tiles."""
     own = replace(machine, storage=dict(machine.storage), variables=dict(machine.variables))
     for var, index in zip(kernel.block_vars, block, strict=True):
         own.variables[var.name] = np.int32(index)
@@ -108,7 +110,7 @@ def _create_block_machine(machine: _Machine, kernel: tile.Kernel, block: Block) 
 
 
 def _run_block(kernel: tile.Kernel, roles: tuple[ExplicitRole, ...], machine: _Machine) -> None:
-    """Run the block: as a whole, or by the explicit roles of the kernel."""
+    """Run a block's body, or the explicit roles of the kernel if it has some, the common ones first."""
     if not roles:
         machine.role_barriers = None
         with np.errstate(all="ignore"):
@@ -120,7 +122,7 @@ def _run_block(kernel: tile.Kernel, roles: tuple[ExplicitRole, ...], machine: _M
 
 
 def _run_role(role: ExplicitRole, block: _Machine) -> None:
-    """Run a role, with registers of its own."""
+    """Run a role's body in its block, with its own variables and register tiles and the block's other tiles."""
     threads = role.kernel.threads
     variables = {**block.variables, tile.THREAD.name: np.arange(threads, dtype=np.int32)}
     machine = replace(block, storage=dict(block.storage), variables=variables, threads=threads)
@@ -132,7 +134,7 @@ def _run_role(role: ExplicitRole, block: _Machine) -> None:
 
 
 def _find_sizes(kernel: tile.Kernel, tensors: Mapping[str, Array]) -> dict[str, int | float]:
-    """Return the scalars that the shapes of the arrays determine."""
+    """Return the scalars that the shapes of the arrays determine; raise an error if shapes contradict each other."""
     buffers = [p for p in kernel.params if isinstance(p, tile.Buffer) and p.name in tensors]
     shapes = {p.name: tuple(extent_to_size(e) or 0 for e in p.extents) for p in buffers}
     try:
@@ -142,7 +144,8 @@ def _find_sizes(kernel: tile.Kernel, tensors: Mapping[str, Array]) -> dict[str, 
 
 
 def _decode_tensor_argument(param: tile.Buffer, shape: tuple[int, ...], tensors: Mapping[str, Array]) -> Array:
-    """Return a parameter's array, checked against its shape and type, as the values to compute with."""
+    """Return a tensor's array as values to compute with; raise an error if it is missing or of another shape or
+    type."""
     if param.name not in tensors:
         raise_error("missing-input", f"there is no array for tensor {param.name}", param.span)
     array = tensors[param.name]
@@ -155,7 +158,7 @@ def _decode_tensor_argument(param: tile.Buffer, shape: tuple[int, ...], tensors:
 
 
 def _take_scalar(param: tile.Var, scalars: Mapping[str, int | float]) -> Array:
-    """Return a scalar argument as a value of the parameter's type."""
+    """Return a scalar argument as a value of the parameter's type; raise an error if it is missing."""
     if param.name not in scalars:
         raise_error("missing-input", f"there is no value for scalar {param.name}")
     return convert_values(np.asarray(scalars[param.name]), param.dtype)
@@ -165,7 +168,8 @@ def _take_scalar(param: tile.Var, scalars: Mapping[str, int | float]) -> Array:
 
 
 def convert_values(value: Array, dtype: DType) -> Array:
-    """Convert as a cast does: floats to integers toward zero and saturating, integers modulo their range."""
+    """Convert values to a type as a cast does: floats to integers toward zero, saturating; integers modulo; bool by `!=
+    0`."""
     if elements.is_stored_as_bits(dtype) and dtype.is_float:
         return elements.round_values(value.astype(np.float32), dtype)
     if elements.is_stored_as_bits(dtype):
@@ -187,14 +191,14 @@ def convert_values(value: Array, dtype: DType) -> Array:
 
 
 def _make_tile(buffer: tile.Buffer, threads: int) -> Array:
-    """Return a tile's elements, one copy for each thread of a local one: NaN, or the largest integer."""
+    """Return a new tile filled with NaN, the largest integer or False, with a copy for each thread if it is local."""
     dtype, copies = buffer.dtype, (threads,) if buffer.scope == "local" else ()
     poison = float("nan") if dtype.is_float else 0 if dtype == BOOL else integer_range(dtype)[1]
     return np.full((*copies, *buffer.shape), poison, elements.numpy_compute_type(dtype))
 
 
 def _get_out_of_bounds_fill(dtype: DType) -> float:
-    """Return the value read outside a tensor: the element whose bits are 0."""
+    """Return the value that a read outside a tensor gives: the element whose bits are 0."""
     return 2.0**-127 if dtype == FLOAT8_E8M0 else 0
 
 
@@ -229,7 +233,7 @@ _CALL_FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def _align_to_threads(value: Any, extents: tuple[int, ...]) -> Any:
-    """Return a value that differs between threads along the first of these dimensions; others as they are."""
+    """Return a per-thread value reshaped to run along the first of these dimensions, any other value unchanged."""
     is_per_thread = np.shape(value) == extents[:1]
     return value.reshape(-1, *(1 for _ in extents[1:])) if is_per_thread else value
 
@@ -259,12 +263,14 @@ class _Machine:
     peers: list[_Machine] = field(default_factory=list)
 
     def shape(self, extents: tuple[tile.Extent, ...]) -> tuple[int, ...]:
+        """Return the values of extents as sizes, at least 0."""
         return tuple(max(int(self.expr(tile.extent_expr(e))), 0) for e in extents)
 
     # ---- statements --------------------------------------------------------------------------------------------------
 
     def body(self, body: tuple[tile.Stmt, ...]) -> None:
-        """Run statements, one after the other."""
+        """Run statements one after the other; a break ends the innermost loop, or raises `_LoopLeft` to one around
+        them."""
         for stmt in body:
             self.span = stmt.span
             match stmt:
@@ -299,7 +305,8 @@ class _Machine:
                     assert_never(stmt)
 
     def _wait_with_roles(self, op: tile.TileOp, role_barriers: RoleBarriers) -> None:
-        """Run an operation that synchronises roles."""
+        """Run an operation by which roles meet: arrive or wait at a named barrier or an mbarrier; `InternalError` on
+        others."""
         if isinstance(op, BlockBarrier | NamedArrive):
             assert op.id is not None and op.threads is not None
             role_barriers.named_barrier(op.id, op.threads, self.threads, isinstance(op, BlockBarrier), op.span)
@@ -324,13 +331,14 @@ class _Machine:
                 raise InternalError(f"the effect of T.{op.name} on a barrier is not defined")
 
     def _get_barriers(self, block: int) -> RoleBarriers:
-        """Return the role barriers of a block of the cluster."""
+        """Return the role barriers of a block of the cluster, by its number there."""
         role_barriers = self._get_cluster_block(block).role_barriers
         assert role_barriers is not None, "all blocks have the same roles"
         return role_barriers
 
     def _run_parallel(self, nest: tile.Parallel) -> None:
-        """Run the body of a T.Parallel once, with arrays over its extents as loop variables."""
+        """Run the body of a T.Parallel once, with loop variables that are arrays over its extents; then restore the
+        outer ones."""
         outer = self.variables
         if nest.is_per_thread:  # per-thread values run along the first dimension
             self.variables = {name: _align_to_threads(v, nest.extents) for name, v in outer.items()}
@@ -344,7 +352,8 @@ class _Machine:
         self.variables = outer
 
     def _run_if(self, stmt: tile.If) -> None:
-        """Run the branch that is taken, or both, each for the elements that take it."""
+        """Run the branch that is taken, or if the condition is an array both branches, each masked to the elements that
+        take it."""
         condition = np.asarray(self.expr(stmt.condition))
         if condition.ndim == 0:
             self.body(stmt.then if condition else stmt.orelse)
@@ -356,7 +365,7 @@ class _Machine:
 
     @contextmanager
     def masked(self, condition: Array) -> Iterator[None]:
-        """Select, for as long as the context lasts, only those elements for which a condition holds."""
+        """Limit the active elements to those for which a condition holds, as long as the context lasts."""
         outer = self.mask
         self.mask = np.logical_and(outer, condition)
         try:
@@ -365,7 +374,8 @@ class _Machine:
             self.mask = outer
 
     def _store(self, stmt: tile.Store) -> None:
-        """Store the active elements of a value, all at once or atomically one by one."""
+        """Store a value's active elements in the tensor, all at once or atomically one by one; one outside a tile is an
+        error."""
         if stmt.buffer.scope == "local" and self.is_in_parallel:
             self._refuse_local(stmt.buffer)
         target = self.storage[stmt.buffer.name]
@@ -381,7 +391,8 @@ class _Machine:
             target[tuple(i[active] for i in positions)] = values[active]
 
     def _run_atomic(self, stmt: tile.Store, positions: list[Array], values: Array, active: Array) -> None:
-        """Update element after element, in the order of the nest: several threads may update one."""
+        """Update element after element in the order of the nest, and keep the previous values if the kernel takes
+        them."""
         target, combine = self.storage[stmt.buffer.name], _ATOMIC_FUNCTIONS[stmt.atomic or "store"]
         previous = np.zeros(values.shape, target.dtype)
         for place in np.ndindex(values.shape):
@@ -393,8 +404,8 @@ class _Machine:
             self.variables[stmt.previous.name] = previous
 
     def _indices(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[list[Array], Array]:
-        """Return index arrays clipped into range, and a mask of the valid accesses. Fail for an index outside a tile;
-        tensors allow it."""
+        """Return clipped index arrays and a mask of accesses active and in range; an active one outside a tile is an
+        error."""
         arrays: list[Array] = []
         in_bounds: Any = True
         shape = self.storage[buffer.name].shape
@@ -410,8 +421,8 @@ class _Machine:
         return arrays, np.logical_and(in_bounds, self.mask)
 
     def _find_copy(self, buffer: tile.Buffer) -> Array:
-        """Return the threads whose copies of a local array are read. Where all threads work together and the copies are
-        the same, any of them will do."""
+        """Return the threads whose copies of a local array are read: each its own, or one if all are the same; else an
+        error. It is one where the threads of the elements are not known, and copies differ."""
         threads = np.asarray(self.variables[tile.THREAD.name])
         if self.is_in_nest and not self.is_in_parallel:
             return threads
@@ -423,7 +434,8 @@ class _Machine:
         return threads
 
     def _refuse_local(self, buffer: tile.Buffer) -> NoReturn:
-        """Refuse an array of which each thread has its own where the threads of the elements are not known."""
+        """Raise the error that the reference cannot run a local array inside T.Parallel, where threads are not
+        known."""
         message = f"the CPU reference cannot run local buffer {buffer.name} inside T.Parallel"
         way_out = "pass --no-compare, or give expected outputs with --expect"
         raise_error("no-reference", message, self.span, help=way_out)
@@ -431,10 +443,12 @@ class _Machine:
     # ---- what references see -----------------------------------------------------------------------------------------
 
     def scalar(self, expr: tile.Expr) -> Any:
+        """Return the value of an expression, for an operation's reference."""
         return self.expr(expr)
 
     def rendezvous(self, what: str) -> None:
-        """Arrive and wait at a grid or cluster barrier, if other blocks run too."""
+        """Arrive, wait, or both, at the grid's or the cluster's barrier; do nothing for `pdl…`, or if the block runs
+        alone."""
         if self.grid_barriers is None or what.startswith("pdl"):
             return
         barrier = "grid" if what == "sync_grid" else "cluster"
@@ -444,7 +458,8 @@ class _Machine:
             self.grid_barriers.wait(self.number, barrier)
 
     def read(self, region: tile.Region) -> Array:
-        """Return the region's elements; 0 outside a tensor."""
+        """Return a region's elements, a view if all are inside; outside a tensor all bits are 0, outside a tile is an
+        error."""
         source, inner, outer = self._intersect_region(region)
         if outer is None:
             return source[inner]
@@ -453,24 +468,26 @@ class _Machine:
         return result
 
     def write(self, region: tile.Region, value: Array) -> None:
-        """Set the region's elements, converted to the buffer's dtype; elements outside a tensor are dropped."""
+        """Set the region's elements, converted to its dtype; those outside a tensor are dropped, outside a tile is an
+        error."""
         target, inner, outer = self._intersect_region(region)
         converted = convert_values(value, region.buffer.dtype)
         target[inner] = converted if outer is None else converted[outer]
 
     def peer(self, block: int) -> _Machine:
-        """Return this machine with the tiles of another block of the cluster, by its number there."""
+        """Return a copy of this machine with the tiles of another block, by its number in the cluster; an error if
+        none."""
         return replace(self, storage=self._get_cluster_block(block).storage)
 
     def _get_cluster_block(self, block: int) -> _Machine:
-        """Return the machine of a block of the cluster, by its number there."""
+        """Return the machine of a block of the cluster, by its number there; raise an error if there is none."""
         if not 0 <= block < len(self.peers):
             raise_error("out-of-range", f"the cluster has no block {block}", self.span)
         return self.peers[block]
 
     def _intersect_region(self, region: tile.Region) -> tuple[Array, tuple[slice, ...], tuple[slice, ...] | None]:
-        """Return the buffer, the slices of it that the region covers, and the slices of the region that lie in it
-        (None: all)."""
+        """Return a buffer, its slices that a region covers, and those of the region inside it (None: all); error beyond
+        a tile."""
         inner, outer = [], []
         is_whole = True
         sides = zip(region.start, region.extent, self.storage[region.buffer.name].shape, strict=True)
@@ -487,7 +504,8 @@ class _Machine:
     # ---- expressions -------------------------------------------------------------------------------------------------
 
     def expr(self, expr: tile.Expr) -> Any:
-        """Evaluate an expression: a numpy scalar, or inside T.Parallel an array that broadcasts over the nest."""
+        """Return the value of an expression: a numpy scalar, or inside T.Parallel an array that broadcasts over the
+        nest."""
         match expr:
             case tile.Const(value=value, dtype=dtype):
                 return elements.numpy_compute_type(dtype).type(value)
@@ -531,7 +549,7 @@ class _Machine:
                 assert_never(expr)
 
     def _select_values(self, expr: tile.Select) -> Any:
-        """Evaluate both sides of a select, each for the elements that take it, and choose."""
+        """Evaluate both sides of a select, each masked to the elements that take it, and return the chosen values."""
         condition = np.asarray(self.expr(expr.condition))
         with self.masked(condition):
             then = self.expr(expr.then)
@@ -541,7 +559,7 @@ class _Machine:
 
 
 def _round_result(value: Any, dtype: DType) -> Any:
-    """Round a result to its type: numpy computes bfloat16, and some functions of float16, as float32."""
+    """Convert a computed value to its type: numpy computes bfloat16, and some functions of float16, as float32."""
     if elements.is_stored_as_bits(dtype):
         return convert_values(np.asarray(value), dtype)
     wanted = elements.numpy_compute_type(dtype)
@@ -549,5 +567,5 @@ def _round_result(value: Any, dtype: DType) -> Any:
 
 
 def _widen_float16(value: Any) -> Any:
-    """Convert float16 to float32, so that functions of float16 round only once, at their end."""
+    """Convert float16 to float32 and leave other types unchanged, so that functions round only once, at their end."""
     return value.astype(np.float32) if value.dtype == np.float16 else value

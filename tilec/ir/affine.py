@@ -28,11 +28,11 @@ class Affine:
 
     @property
     def divisor(self) -> int:
-        """The largest integer known to divide every value (0 for the constant 0)."""
+        """Return the largest integer known to divide the sum whatever its atoms are; 0 for the constant 0."""
         return math.gcd(self.constant, *(c for _, c in self.terms))
 
     def without_constant(self) -> tile.Expr:
-        """Return the sum without its constant, as an expression."""
+        """Return the sum of the terms without the constant, as an int32 expression with constants folded."""
         total: tile.Expr = tile.int32_const(0)
         for atom, coefficient in self.terms:
             total = add_exprs(total, scale_expr(atom, coefficient))
@@ -40,14 +40,15 @@ class Affine:
 
 
 def affine_form(expr: tile.Expr) -> Affine:
-    """Return an integer expression as an affine form; a subexpression that is not affine becomes an atom."""
+    """Return an integer expression as atoms with coefficients plus a constant; a part that is not affine becomes an
+    atom."""
     terms: dict[tile.Expr, int] = {}
     constant = _collect_terms(expr, 1, terms)
     return Affine(tuple((a, c) for a, c in terms.items() if c), constant)
 
 
 def _collect_terms(expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
-    """Add `factor` times the atoms of an expression to `terms`, and return `factor` times its constant."""
+    """Add `factor` times the non-constant terms of an expression to `terms`, and return `factor` times its constant."""
     match expr:
         case tile.Const(value=value):
             return factor * int(value)
@@ -78,9 +79,9 @@ def reads_elements(expr: tile.Expr) -> bool:
 
 
 def _collect_quotient(expr: tile.Binary, form: Affine, by: int, factor: int, terms: dict[tile.Expr, int]) -> int:
-    """Add `factor` times a quotient or remainder by a constant to `terms`, and return its constant part. Of (Σ cᵢ·xᵢ +
-    c) // d, a term whose cᵢ is a multiple of d comes out of the quotient; of … % d it vanishes. The rest is divided by
-    its greatest common divisor with d."""
+    """Add `factor` times the terms of `form // by` or `form % by`, whichever `expr` is, to `terms`; return its constant
+    part. Of (Σ cᵢ·xᵢ + c) // d, a term whose cᵢ is a multiple of d comes out of the quotient; of … % d it vanishes. The
+    rest is divided by its greatest common divisor with d."""
     is_quotient = expr.op == "floordiv"
     constant = form.constant // by if is_quotient else 0
     if is_quotient:
@@ -101,18 +102,20 @@ def _collect_quotient(expr: tile.Binary, form: Affine, by: int, factor: int, ter
 
 
 def known_divisor(extent: tile.Extent) -> int:
-    """Return the largest integer known to divide a size."""
+    """Return the largest integer known to divide a size: a number itself, or the divisor of an expression's affine
+    form."""
     return extent if isinstance(extent, int) else affine_form(extent).divisor
 
 
 def row_divisor(tensor: tile.Buffer) -> int:
-    """Return the largest number of elements known to divide the length of a row and, where given, the row strides."""
+    """Return the largest number of elements known to divide a tensor's last extent and all its row strides, where
+    given."""
     row_steps = (known_divisor(stride) for stride in (tensor.strides or ())[:-1])
     return math.gcd(known_divisor(tensor.extents[-1]), *row_steps)
 
 
 def add_exprs(a: tile.Expr, b: tile.Expr) -> tile.Expr:
-    """Return a + b, with constants folded."""
+    """Return the int32 expression a + b: a zero dropped, two constants folded, a negative constant subtracted."""
     if isinstance(b, tile.Const) and b.value == 0:
         return a
     if isinstance(a, tile.Const):
@@ -126,14 +129,15 @@ def add_exprs(a: tile.Expr, b: tile.Expr) -> tile.Expr:
 
 
 def scale_expr(a: tile.Expr, factor: int) -> tile.Expr:
-    """Return a · factor, with constants folded."""
+    """Return the int32 expression a · factor: a constant multiplied out, `a` itself for the factor 1."""
     if isinstance(a, tile.Const):
         return tile.int32_const(int(a.value) * factor)
     return a if factor == 1 else tile.Binary("mul", a, tile.int32_const(factor), INT32)
 
 
 def value_interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Interval:
-    """Return inclusive bounds on the value of an integer expression, from those of its variables."""
+    """Return inclusive bounds on an integer expression's value from its variables' bounds; `UNKNOWN` where none are
+    found."""
     match expr:
         case tile.Const(value=value):
             return (value, value)
@@ -161,14 +165,15 @@ def value_interval(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> Inte
 
 
 def _interval_of_result(bounds: Interval, expr: tile.Expr) -> Interval:
-    """Return the bounds of a result, which may overflow unless the expression is index arithmetic."""
+    """Return `bounds`, wrapped into the expression's type unless it is int32 index arithmetic, taken not to
+    overflow."""
     if expr.dtype == INT32 and (bounds == UNKNOWN or not reads_elements(expr)):
         return bounds
     return _wrap_interval(bounds, expr.dtype)
 
 
 def _wrap_interval(bounds: Interval, dtype: DType) -> Interval:
-    """Return the bounds after wrapping around in an integer type."""
+    """Return the bounds if an integer type holds both, else the type's whole range; unchanged for other types."""
     if dtype.kind not in ("int", "uint"):
         return bounds
     low, high = integer_range(dtype)
@@ -176,14 +181,14 @@ def _wrap_interval(bounds: Interval, dtype: DType) -> Interval:
 
 
 def _floor_quotient(x: float, y: float) -> float:
-    """Return ⌊x / y⌋ of a positive y, where both may be infinite: an end of a quotient's interval."""
+    """Return ⌊x / y⌋ for a positive y, where either may be infinite; −1 or 0 for a finite x and an infinite y."""
     if math.isinf(x):
         return x
     return x // y if not math.isinf(y) else 0 if x >= 0 else -1
 
 
 def _interval_of_binary(op: str, a: Interval, b: Interval) -> Interval:
-    """Return the bounds of `a op b` from the bounds of both operands, as if nothing overflowed."""
+    """Return the bounds of `a op b` from both operands' bounds, without overflow; `UNKNOWN` where no rule is known."""
     match op:
         case "add":
             return (a[0] + b[0], a[1] + b[1])

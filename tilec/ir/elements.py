@@ -19,17 +19,19 @@ Array = NDArray[Any]
 
 
 def is_stored_as_bits(dtype: DType) -> bool:
-    """Return whether numpy stores the elements as bits."""
+    """Return whether numpy stores a type's elements as their bits: bfloat16, 8-bit floats, and four-bit types."""
     return dtype == BFLOAT16 or dtype in SMALL_FLOATS or dtype in NARROW_TYPES
 
 
 def numpy_storage_type(dtype: DType) -> np.dtype[Any]:
-    """Return the numpy type that a tensor's bytes are stored as."""
+    """Return the numpy type that stores a tensor's elements: unsigned bits for types that numpy lacks, else the type
+    itself."""
     return np.dtype(f"uint{max(dtype.bits, 8)}" if is_stored_as_bits(dtype) else dtype.name)
 
 
 def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
-    """Return the shape of the numpy array that stores a tensor of `shape`."""
+    """Return the shape of the numpy array that stores a tensor of `shape`; four-bit types halve the last extent,
+    rounded up."""
     return (*shape[:-1], -(-shape[-1] // dtype.per_byte)) if shape else shape
 
 
@@ -47,7 +49,8 @@ _POISON = {
 
 
 def fill_with_poison(array: Array, dtype: DType) -> None:
-    """Fill an array with bits that no correct kernel writes: a NaN of its own, or the byte 0xAB repeated."""
+    """Fill an array in place with bits that no correct kernel writes: a NaN of its own, the byte 0xAB, or 1 for
+    bool."""
     if dtype.name in _POISON:
         array.view(f"uint{8 * array.itemsize}").fill(_POISON[dtype.name])
     else:
@@ -55,7 +58,9 @@ def fill_with_poison(array: Array, dtype: DType) -> None:
 
 
 def is_poison(array: Array, dtype: DType) -> Array:
-    """Return a mask of the elements that are still as `fill_with_poison` left them."""
+    """Return a mask with an entry for each element: whether it has the bits that `fill_with_poison` wrote; False for
+    bool.
+    """
     left = _POISON.get(dtype.name, int.from_bytes(b"\xab" * array.itemsize))
     marked: Array = array.view(f"uint{8 * array.itemsize}") == left
     return np.repeat(marked, dtype.per_byte, axis=-1) if dtype.per_byte > 1 else marked
@@ -63,7 +68,7 @@ def is_poison(array: Array, dtype: DType) -> Array:
 
 def copy_with_strides(array: Array, steps: tuple[int, ...]) -> Array:
     """Return a copy whose elements are `steps` elements apart along each dimension; its `base` is the memory, as bytes.
-    Raises `ValueError` where elements would overlap."""
+    Raises `ValueError` for a negative step, and where elements would overlap."""
     if any(step < 0 for step in steps):
         raise ValueError(f"has strides {list(steps)}, and negative strides are not supported")
     places: Array = np.zeros(array.shape, np.int64)
@@ -78,14 +83,15 @@ def copy_with_strides(array: Array, steps: tuple[int, ...]) -> Array:
 
 
 def numpy_compute_type(dtype: DType) -> np.dtype[Any]:
-    """Return the numpy type that values of `dtype` are computed with."""
+    """Return the numpy type to compute with: float32 for floats stored as bits, 8-bit integers for four-bit ones."""
     if dtype in NARROW_TYPES and not dtype.is_float:
         return np.dtype(f"{dtype.kind}8")
     return np.dtype("float32" if is_stored_as_bits(dtype) else dtype.name)
 
 
 def decode_values(stored: Array, dtype: DType) -> Array:
-    """Return stored elements as numbers that numpy can compute with."""
+    """Return stored elements as numbers that numpy can compute with; four-bit elements are unpacked, two from each
+    byte."""
     if dtype.per_byte == 2:
         pairs: Array = _NIBBLES[dtype.name][np.stack((stored & 15, stored >> 4), axis=-1)]
         flat: Array = pairs.reshape(*stored.shape[:-1], 2 * stored.shape[-1])
@@ -102,8 +108,9 @@ def decode_values(stored: Array, dtype: DType) -> Array:
 
 
 def encode_values(values: Array, dtype: DType) -> Array:
-    """Return numbers as stored, rounded to nearest, ties to even. Beyond its range, bfloat16 is infinite and a smaller
-    float its largest number. A scale, float8_e8m0fnu, is rounded up to a power of two."""
+    """Return numbers as numpy stores them in `dtype`, rounded to nearest, ties to even; two four-bit numbers share a
+    byte. Beyond its range, bfloat16 is infinite and a smaller float its largest number. A scale, float8_e8m0fnu, is
+    rounded up to a power of two."""
     if dtype.per_byte == 2:
         codes = _encode_nibbles(np.asarray(values), dtype)
         pairs = codes.reshape(*codes.shape[:-1], -1, 2)
@@ -132,7 +139,8 @@ _NIBBLES: dict[str, Array] = {
 
 
 def _encode_nibbles(values: Array, dtype: DType) -> Array:
-    """Return the four-bit code of each number, in the low bits of a byte."""
+    """Return each number's four-bit code in the low bits of a byte: an integer modulo 16, a float rounded and saturated
+    at 6."""
     if not dtype.is_float:
         return values.astype(np.int64).astype(np.uint8) & 15
     size = np.minimum(np.abs(np.nan_to_num(values, nan=6.0)), 6.0)
@@ -145,28 +153,28 @@ def _encode_nibbles(values: Array, dtype: DType) -> Array:
 
 
 def _encode_exponents(values: Array) -> Array:
-    """Return each number as a float8_e8m0fnu, rounded up to a power of two."""
+    """Return each magnitude as float8_e8m0fnu: its exponent code, rounded up to a power of two, 255 for a NaN."""
     fraction, exponent = np.frexp(np.abs(np.nan_to_num(values, nan=1.0, posinf=3e38, neginf=3e38)))
     power = np.where(fraction == 0, -127, exponent - (fraction == 0.5))
     return np.where(np.isnan(values), 255, np.clip(power, -127, 127) + 127).astype(np.uint8)
 
 
 def values_to_bits(values: Array, dtype: DType) -> Array:
-    """Return the bits of each number, in an unsigned integer or the type itself."""
+    """Return the bits of each number as `encode_values` stores it, but a four-bit code in a byte of its own."""
     return (
         _encode_nibbles(np.asarray(values), dtype) if dtype.per_byte == 2 else encode_values(np.asarray(values), dtype)
     )
 
 
 def bits_to_values(bits: Array, dtype: DType) -> Array:
-    """Return the numbers that have these bits."""
+    """Return the numbers that have these bits; of a four-bit type, one code in each byte."""
     if dtype.per_byte == 2:
         return _NIBBLES[dtype.name][bits.view(np.uint8)]
     return decode_values(np.ascontiguousarray(bits).view(numpy_storage_type(dtype)).reshape(bits.shape), dtype)
 
 
 def round_values(values: Array, dtype: DType) -> Array:
-    """Return the nearest numbers that `dtype`, a type stored as bits, can hold."""
+    """Return the nearest numbers that `dtype`, a type stored as bits, can hold, as numpy computes with them."""
     if dtype.per_byte == 2:
         return _NIBBLES[dtype.name][_encode_nibbles(np.asarray(values), dtype)]
     return decode_values(encode_values(values, dtype), dtype).reshape(np.shape(values))
@@ -183,7 +191,7 @@ def largest_finite(dtype: DType) -> float:
 
 @cache
 def _decode_table(form: SmallFloat) -> Array:
-    """Return the value of every bit pattern."""
+    """Return the float32 value of each of the 256 bit patterns of an 8-bit float format."""
     bits = np.arange(256)
     field, fraction = bits >> form.fraction & (1 << 7 - form.fraction) - 1, bits & (1 << form.fraction) - 1
     scale = np.exp2(np.maximum(field, 1) - 1.0 + form.lowest)
@@ -196,7 +204,7 @@ def _decode_table(form: SmallFloat) -> Array:
 
 
 def _encode_small_floats(values: Array, form: SmallFloat) -> Array:
-    """Return each number as an 8-bit float of this format, rounded to nearest and saturated."""
+    """Return each number's bits as an 8-bit float of this format, rounded to nearest and saturated; 0x7F for a NaN."""
     magnitude = np.minimum(np.abs(values), form.largest)
     exponent = np.maximum(np.where(magnitude > 0, np.frexp(magnitude)[1] - 1, form.lowest), form.lowest)
     # In steps of the last bit; a carry moves on into the exponent field by itself.
@@ -206,4 +214,5 @@ def _encode_small_floats(values: Array, form: SmallFloat) -> Array:
 
 
 def _bits_of_largest(form: SmallFloat) -> int:
+    """Return the bits of a format's largest number."""
     return int(np.flatnonzero(_decode_table(form) == np.float32(form.largest))[0])

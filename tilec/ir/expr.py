@@ -30,7 +30,8 @@ SMALL_FLOATS = {
 
 
 def _round_small(value: float, form: SmallFloat) -> float:
-    """Return the nearest value of an 8-bit format, at most the largest one."""
+    """Return the nearest number of a small float format, ties to even, at most the largest one; NaN and 0 as they
+    are."""
     if math.isnan(value) or value == 0:
         return value
     if math.isinf(value):
@@ -44,7 +45,8 @@ E2M1 = SmallFloat(1, 0, 6.0, False)
 
 
 def _round_up_to_power_of_two(value: float) -> float:
-    """Return the next power of two up from |value| that float8_e8m0fnu holds: −127 to 127, and a NaN."""
+    """Return |value| rounded up to a power of two between 2**-127 and 2**127, as float8_e8m0fnu holds it; a NaN as it
+    is."""
     if math.isnan(value):
         return value
     fraction, exponent = math.frexp(min(abs(value), 2.0**127))
@@ -52,8 +54,8 @@ def _round_up_to_power_of_two(value: float) -> float:
 
 
 def round_to(value: float, dtype: DType) -> float:
-    """Return the nearest value that `dtype` holds, ties to even; beyond its range, an infinity, or the largest 8-bit
-    float. float8_e8m0fnu, a type for scales, is rounded up."""
+    """Return the nearest value that a float type holds, ties to even; beyond its range an infinity, or a small float's
+    largest. float8_e8m0fnu, a type for scales, is rounded up to a power of two."""
     if dtype in SMALL_FLOATS:
         return _round_small(value, SMALL_FLOATS[dtype])
     if dtype == types.FLOAT4_E2M1:
@@ -91,13 +93,13 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 
 
 def wrap_integer(value: int, dtype: DType) -> int:
-    """Return an integer as `dtype` stores it: modulo its range."""
+    """Return an integer wrapped around into the range of `dtype`."""
     low, high = integer_range(dtype)
     return (value - low) % (high - low + 1) + low
 
 
 def _to_float(value: int | float | bool) -> float:
-    """Return the value as a float, infinite where it is too large."""
+    """Return the value as a float; an infinity of its sign where the integer is too large for one."""
     try:
         return float(value)
     except OverflowError:
@@ -105,8 +107,8 @@ def _to_float(value: int | float | bool) -> float:
 
 
 def make_constant(value: int | float | bool, dtype: DType) -> tile.Const:
-    """Return a constant converted as a cast converts. Floats to integers: toward zero and within the range, as the
-    hardware does, a NaN to 0. Integers to integers: modulo the range. Integers to floats: the nearest."""
+    """Return a constant of `dtype` with the value that a cast gives: rounded, saturated from float to integer, else
+    wrapped. Floats become integers toward zero, as in hardware, and a NaN becomes 0."""
     if dtype == BOOL:
         return tile.Const(bool(value), BOOL)
     if dtype.is_float:
@@ -120,7 +122,7 @@ def make_constant(value: int | float | bool, dtype: DType) -> tile.Const:
 
 
 def cast_expr(expr: tile.Expr, dtype: DType) -> tile.Expr:
-    """Return `expr` as `dtype`; itself where it already has that type."""
+    """Return `expr` cast to `dtype`: itself where it has that type, a converted constant for a constant."""
     if expr.dtype == dtype:
         return expr
     if isinstance(expr, tile.Const):
@@ -129,7 +131,9 @@ def cast_expr(expr: tile.Expr, dtype: DType) -> tile.Expr:
 
 
 def common_type(a: DType, b: DType) -> DType | None:
-    """Return the type in which an operation on `a` and `b` is done, or None where neither contains the other."""
+    """Return the type that `a op b` is computed in: the float, wider or unsigned one; None for unlike floats of equal
+    size. Two bools are computed as int32.
+    """
     if a == b:
         return INT32 if a == BOOL else a
     if a == BOOL or b == BOOL:
@@ -146,8 +150,8 @@ def common_type(a: DType, b: DType) -> DType | None:
 
 
 def extent_to_size(extent: tile.Extent) -> Size | None:
-    """Return an extent as a size that a host computes at launch; None where it reads elements or uses other
-    operations."""
+    """Return an extent as a size that a host computes at launch; None if it loads elements or has other operations or
+    floats."""
     match extent:
         case int():
             return extent

@@ -16,13 +16,14 @@ TENSOR_LANES = 128
 
 
 def warpgroup_condition(groups: range) -> tile.Expr:
-    """Return the condition that the thread's warpgroup is in this range."""
+    """Return the bool expression that the thread's warpgroup is at least the range's first and less than its end."""
     first = tile.Binary("ge", tile.WARPGROUP, tile.int32_const(groups.start), BOOL)
     return tile.Binary("and", first, tile.Binary("lt", tile.WARPGROUP, tile.int32_const(groups.stop), BOOL), BOOL)
 
 
 def guarded_warpgroups(stmt: tile.Stmt) -> range | None:
-    """Return the range of warpgroups that run the body of this statement, if its condition is on the warpgroup."""
+    """Return the warpgroups that run an `If` whose condition is `warpgroup_condition`'s; None for any other
+    statement."""
     match stmt:
         case tile.If(
             condition=tile.Binary(

@@ -38,22 +38,24 @@ class Fragment:
 
     @property
     def thread_count(self) -> int:
+        """Return the number of threads: the product of the thread digits' sizes."""
         return math.prod(a.size for a in self.threads)
 
     @property
     def register_count(self) -> int:
+        """Return the number of registers of a thread: the product of the register digits' sizes."""
         return math.prod(a.size for a in self.registers)
 
     def register_offset(self, register: int) -> tuple[int, ...]:
-        """Return the contribution of a register's digits to each coordinate."""
+        """Return what the digits of this register number add to each coordinate of its element."""
         return self._offset(self.registers, register)
 
     def thread_offset(self, thread: int) -> tuple[int, ...]:
-        """Return the contribution of a thread's digits to each coordinate."""
+        """Return what the digits of this thread number add to each coordinate of its elements."""
         return self._offset(self.threads, thread)
 
     def _offset(self, axes: tuple[Axis, ...], number: int) -> tuple[int, ...]:
-        """Return the contribution of a mixed-radix number over these axes to each coordinate."""
+        """Return what a mixed-radix number over these axes adds to each coordinate: the sum of its digits' strides."""
         offset = [0] * len(self.shape)
         for axis in axes:
             number, digit = divmod(number, axis.size)
@@ -62,7 +64,7 @@ class Fragment:
         return tuple(offset)
 
     def thread_coordinates(self) -> tuple[tile.Expr, ...]:
-        """Return the contribution of the thread's digits to each coordinate, as expressions of `THREAD`."""
+        """Return what the thread's digits add to each coordinate, as expressions of `THREAD`."""
         total: list[tile.Expr] = [tile.int32_const(0)] * len(self.shape)
         below = 1
         for axis in self.threads:
@@ -72,7 +74,8 @@ class Fragment:
         return tuple(total)
 
     def _digit(self, below: int, size: int) -> tile.Expr:
-        """Return one digit of the thread's index as an expression; `below` is the product of the sizes below it."""
+        """Return a thread digit of `size` values as an expression of `THREAD`; `below` is the product of the sizes
+        below it."""
         value: tile.Expr = tile.THREAD
         if below > 1:
             value = tile.Binary("floordiv", value, tile.int32_const(below), INT32)
@@ -81,7 +84,7 @@ class Fragment:
         return value
 
     def replica_index(self, groups: int = 1) -> tile.Expr | None:
-        """Return an expression that is 0 in exactly one thread of each set that holds the same elements; None without
+        """Return an expression that is 0 in exactly one of the threads that hold the same elements; None without
         replication. Where each of `groups` groups of threads has all elements: in one thread of each group."""
         total: tile.Expr | None = None
         below = 1
@@ -93,15 +96,16 @@ class Fragment:
         return total
 
     def extent(self, dim: int) -> int:
-        """Return one past the largest coordinate that any combination of digits reaches along `dim`."""
+        """Return one past the largest coordinate along `dim` that the digits reach, perhaps past the shape."""
         return 1 + sum((a.size - 1) * a.stride for a in (*self.threads, *self.registers) if a.dim == dim)
 
     def overhangs(self, dim: int) -> bool:
+        """Return whether the digits reach past the shape along `dim`, so that some registers hold nothing."""
         return self.extent(dim) > self.shape[dim]
 
     def columns(self, width: int) -> Fragment | None:
-        """Return the layout of the first `width` columns, or of any others that begin at a multiple of `width`; None
-        where threads do not hold equally many of them."""
+        """Return the layout of `width` columns from a multiple of `width` on; None where threads hold unequally many of
+        them."""
         last = len(self.shape) - 1
         across = 1 + sum((a.size - 1) * a.stride for a in self.threads if a.dim == last)
         kept: list[Axis] = []
@@ -116,16 +120,16 @@ class Fragment:
         return part if across <= width and part.extent(last) == width else None
 
     def project(self, keep: tuple[int, ...]) -> Fragment:
-        """Return the layout of a tile with only the dimensions `keep`: the other thread digits replicate, the other
-        register digits vanish."""
+        """Return the layout of a tile with only the dimensions `keep`; thread digits of the others replicate, registers
+        vanish."""
         place = {dim: i for i, dim in enumerate(keep)}
         threads = tuple(Axis(a.size, place.get(a.dim, -1), a.stride) for a in self.threads)
         registers = tuple(Axis(a.size, place[a.dim], a.stride) for a in self.registers if a.dim in place)
         return Fragment(tuple(self.shape[d] for d in keep), threads, registers)
 
     def grouped(self, dim: int, by: int) -> Fragment | None:
-        """Return the layout of a tile with one element for `by` neighbours along `dim`, placed where they are; None
-        where the digits cut across such groups."""
+        """Return the layout of a tile with one element per group of `by` neighbours along `dim`, in the same threads,
+        or None. It is None where a digit's steps do not fit such groups."""
         if by == 1:
             return self
         split = [
@@ -138,24 +142,27 @@ class Fragment:
         return Fragment(shape, threads, tuple(a for a in registers if a.dim >= 0))
 
     def widened(self, dim: int, by: int) -> Fragment:
-        """Return the layout of a tile in which each element has become `by` neighbours along `dim`, in one thread."""
+        """Return the layout of a tile in which each element becomes `by` neighbours along `dim`, all in the same
+        thread."""
         if by == 1:
             return self
 
         def widen_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+            """Return the digits with the strides of those along `dim` multiplied by `by`."""
             return tuple(Axis(a.size, dim, a.stride * by) if a.dim == dim else a for a in axes)
 
         shape = (*self.shape[:dim], self.shape[dim] * by, *self.shape[dim + 1 :])
         return Fragment(shape, widen_axes(self.threads), (Axis(by, dim, 1), *widen_axes(self.registers)))
 
     def reshaped(self, shape: tuple[int, ...]) -> Fragment | None:
-        """Return the layout of the same registers under the row-major indices of another shape; None where a digit
-        would be split, or some registers hold nothing."""
+        """Return the layout of the same registers for the tile reshaped in row-major order; None where a digit would be
+        split. Also None where some registers hold nothing."""
         strides, others = _row_major_strides(self.shape), _row_major_strides(shape)
         if any(self.overhangs(dim) for dim in range(len(self.shape))):
             return None
 
         def split_axis(axis: Axis) -> Iterator[Axis | None]:
+            """Yield the digits of the new shape that an axis becomes; None, as the last, where it does not fit them."""
             size, step = axis.size, axis.stride * strides[axis.dim]
             while size > 1:
                 dim = next(d for d, stride in enumerate(others) if stride <= step and shape[d] > 1)
@@ -178,37 +185,40 @@ class Fragment:
         return found if exact and not any(None in side for side in sides) else None
 
     def shares_threads(self, other: Fragment) -> bool:
-        """Return whether every thread holds the same elements in both, in any order."""
+        """Return whether each thread holds the same elements in both layouts, in whatever order of registers."""
         if self.shape != other.shape or self.to_canonical().threads != other.to_canonical().threads:
             return False
         mine, others = ({of.register_offset(r) for r in range(of.register_count)} for of in (self, other))
         return mine == others
 
     def to_canonical(self) -> Fragment:
-        """Return an equal layout in normal form: digits of size 1 dropped, neighbours that continue one another
-        merged."""
+        """Return the layout in normal form: digits of size 1 and replicating registers dropped, continuing digits
+        merged.
+        """
         registers = tuple(a for a in self.registers if a.dim >= 0)
         return Fragment(self.shape, _merge_axes(self.threads), _merge_axes(registers))
 
 
 def _row_major_strides(shape: tuple[int, ...]) -> list[int]:
+    """Return the distance in elements between neighbours along each dimension of a row-major shape."""
     return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
 
 
 def per_thread_fragment(threads: int, extents: tuple[int, ...]) -> Fragment:
-    """Return the layout of a nest that every thread runs for itself: `extents` in its registers."""
+    """Return the layout of (thread, …): each thread has its own index and, in registers, all of `extents`,
+    row-major."""
     registers = tuple(Axis(extent, 1 + dim, 1) for dim, extent in reversed(tuple(enumerate(extents))))
     return Fragment((threads, *extents), (Axis(threads, 0, 1),), registers)
 
 
 def replicated_fragment(threads: int, shape: tuple[int, ...]) -> Fragment:
-    """Return the layout of a tile of which every thread has its own copy."""
+    """Return the layout of a tile of which every thread has a whole copy, row-major in its registers."""
     registers = tuple(Axis(extent, dim, 1) for dim, extent in reversed(tuple(enumerate(shape))))
     return Fragment(shape, (Axis(threads, -1, 0),), registers)
 
 
 def _merge_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """Return the digits without those of size 1, with neighbours that continue one another merged."""
+    """Return the digits without those of size 1, with neighbours that continue one another merged into one."""
     merged: list[Axis] = []
     for axis in axes:
         if axis.size == 1:
@@ -226,8 +236,8 @@ def _merge_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 
 
 def _group_axis(axis: Axis, by: int) -> tuple[Axis, ...]:
-    """Return the digits of an axis with its steps counted in groups of `by`, replicating inside a group; empty where
-    the steps do not fit groups."""
+    """Return an axis with coordinates counted in groups of `by`, replicating inside a group; empty where it does not
+    fit."""
     size, stride = axis.size, axis.stride
     if stride % by == 0:
         return (Axis(size, axis.dim, stride // by),)
@@ -240,12 +250,13 @@ def _group_axis(axis: Axis, by: int) -> tuple[Axis, ...]:
 
 
 def _power_of_two_up_to(value: int) -> int:
+    """Return the largest power of two that is at most `value`, at least 1."""
     return 1 << (max(value, 1).bit_length() - 1)
 
 
 def row_major_fragment(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
-    """Return the coalesced layout. Each thread holds runs of `vector` elements of the last dimension (fewer where that
-    does not divide it), neighbouring threads hold neighbouring runs, and the rest repeats in registers."""
+    """Return the coalesced layout of a row-major tile: neighbouring threads hold neighbouring runs of `vector`
+    elements. Runs lie along the last dimension, and are halved until they divide it; the rest repeats in registers."""
     last = len(shape) - 1
     while shape[last] % vector:
         vector //= 2
@@ -266,9 +277,9 @@ def row_major_fragment(shape: tuple[int, ...], threads: int, vector: int) -> Fra
 
 
 def column_major_fragment(shape: tuple[int, int], threads: int, vector: int) -> Fragment:
-    """Return a layout in which the threads of a warp hold runs of neighbouring rows, at one swizzle. Each thread holds
-    runs of `vector` elements of a row (fewer where that does not divide it). Other warps hold other runs of a row as
-    far as warps suffice; the rest repeats in registers down the rows."""
+    """Return a layout in which the threads of a warp hold runs of `vector` elements of neighbouring rows, at one
+    swizzle. Runs are halved until they divide a row. Other warps hold other runs of a row as far as warps suffice; the
+    rest repeats in registers down the rows."""
     rows, columns = shape
     while columns % vector:
         vector //= 2
@@ -285,8 +296,8 @@ def column_major_fragment(shape: tuple[int, int], threads: int, vector: int) -> 
 
 
 def mma_accumulator(shape: tuple[int, int], warps_m: int, warps_n: int) -> Fragment:
-    """Return the layout of C of mma.sync m16n8: warp (i, j) holds the (M/warps_m) × (N/warps_n) block (i, j). Source:
-    PTX ISA, m16n8k16 fragments."""
+    """Return the layout of C of mma.sync m16n8 for warps_m × warps_n warps: warp (i, j) holds block (i, j) of C.
+    Source: PTX ISA, m16n8k16 fragments."""
     rows, columns = shape[0] // warps_m, shape[1] // warps_n
     lanes = (Axis(4, 1, 2), Axis(8, 0, 1))
     warps = (Axis(warps_m, 0, rows), Axis(warps_n, 1, columns))
@@ -305,8 +316,8 @@ def wgmma_accumulator(shape: tuple[int, int], groups_m: int, groups_n: int) -> F
 
 
 def is_accumulator_layout(layout: Fragment) -> bool:
-    """Return whether stmatrix can store the layout: digits as in the accumulators above, with any division among
-    warps."""
+    """Return whether stmatrix can store the layout: lanes and registers as an mma accumulator's, whatever its warps
+    hold."""
     lanes, registers = layout.threads[:2], layout.registers
     if len(layout.shape) != 2 or lanes != (Axis(4, 1, 2), Axis(8, 0, 1)) or len(registers) != 4:
         return False
@@ -315,15 +326,12 @@ def is_accumulator_layout(layout: Fragment) -> bool:
 
 
 def tensor_accumulator(shape: tuple[int, int], threads: int, run: int = 2) -> Fragment | None:
-    """Return the register layout of a tile in tensor memory, in blocks of 16 lanes by 4 · `run` elements.
-
-    Whole warpgroups take part; the lanes of a warp share a block as those of mma.sync do. Runs of 2 are 2 columns of an
-    accumulator (PTX ISA, tcgen05.ld .16x256b), or one column of a 16-bit operand, two elements to a column; a column of
-    an 8-bit operand has 4 elements (.16x128b).
-
-    With 64 rows each quarter of the lanes holds 16, with 128 all lanes are used (PTX ISA, tcgen05 "Data Path Layout
-    Organization", layouts F and D). Warpgroups divide the columns, or have 128 rows each. None where they cannot.
-    """
+    """Return the register layout of a tensor memory tile, in blocks of 16 lanes × 4 · `run` elements; None if there is
+    none. Whole warpgroups take part; the lanes of a warp share a block as those of mma.sync do. Runs of 2 are 2 columns
+    of an accumulator (PTX ISA, tcgen05.ld .16x256b), or one column of a 16-bit operand, two elements to a column; a
+    column of an 8-bit operand has 4 elements (.16x128b). With 64 rows each quarter of the lanes holds 16, with 128 all
+    lanes are used (PTX ISA, tcgen05 "Data Path Layout Organization", layouts F and D). Warpgroups divide the columns,
+    or have 128 rows each."""
     rows, columns = shape
     groups, rest = divmod(threads, WARPGROUP_THREADS)
     if rest or not groups or rows not in (64, TENSOR_LANES, TENSOR_LANES * groups):
@@ -341,8 +349,8 @@ def tensor_accumulator(shape: tuple[int, int], threads: int, run: int = 2) -> Fr
 
 
 def operand_a_fragment(accumulator: Fragment, depth: int, element_bytes: int, as_accumulated: bool = False) -> Fragment:
-    """Return the layout of A in registers, M × `depth`, for the mma.sync or wgmma that has this accumulator. Each
-    thread holds 4 bytes (or one element) of a row; warps that share rows hold the same. For 16-bit elements it is an
+    """Return the register layout of A, M × `depth`, for the mma.sync or wgmma that has this accumulator. Each thread
+    holds 4 bytes (or one element) of a row; warps that share rows hold the same. For 16-bit elements it is an
     accumulator's layout. Bytes may be laid out `as_accumulated` too, if the other operand has the matching order along
     its depth (`accumulated_depth_order`)."""
     per = max(4 // element_bytes, 1)
@@ -354,7 +362,7 @@ def operand_a_fragment(accumulator: Fragment, depth: int, element_bytes: int, as
 
 
 def operand_b_fragment(accumulator: Fragment, depth: int, element_bytes: int, transposed: bool) -> Fragment:
-    """Return the layout of B in registers, `depth` × N or `transposed` N × `depth`, for the mma.sync that has this
+    """Return the register layout of B, `depth` × N or `transposed` N × `depth`, for the mma.sync that has this
     accumulator. Each thread holds 4 bytes (or one element) along the depth; warps that share columns hold the same."""
     per = max(4 // element_bytes, 1)
     k, n = (1, 0) if transposed else (0, 1)
@@ -370,9 +378,9 @@ ACCUMULATED_PERIOD = 16
 
 
 def accumulated_depth_order(place: int) -> int:
-    """Return the element along the depth that an 8-bit product reads at a position, where A has an accumulator's
-    layout. Of each 16 columns a thread holds two pairs of neighbours, 8 apart; as operand A it holds four neighbours.
-    """
+    """Return which element along the depth an 8-bit product reads at position `place`, where A has an accumulator's
+    layout. Of each 16 columns a thread holds two pairs of neighbours, 8 apart; as operand A it holds four
+    neighbours."""
     block, inside = divmod(place, ACCUMULATED_PERIOD)
     thread, byte = divmod(inside, 4)
     return ACCUMULATED_PERIOD * block + 8 * (byte // 2) + 2 * thread + byte % 2
@@ -401,33 +409,39 @@ class SharedLayout:
 
     @property
     def run(self) -> int:
-        """The number of elements of a row that are contiguous, apart from the permutation of 16-byte chunks."""
+        """Return how many elements of a row are contiguous, apart from swizzled chunks: a panel, or a placement's
+        run."""
         return self.panel if self.placement is None else contiguous_run(self.placement)
 
     @property
     def rows(self) -> int:
+        """Return the number of rows: the product of all extents but the last."""
         return math.prod(self.shape[:-1])
 
     @property
     def panels(self) -> int:
+        """Return the number of panels that the last dimension is cut into."""
         return self.shape[-1] // self.panel
 
     @property
     def row_bytes(self) -> int:
-        """The bytes of a row of a panel."""
+        """Return the bytes of a row of one panel."""
         return self.panel * self.element_bytes
 
     @property
     def panel_bytes(self) -> int:
+        """Return the bytes of one panel: all its rows."""
         return self.rows * self.row_bytes
 
     @property
     def bytes(self) -> int:
+        """Return the bytes of the whole tile, all copies together."""
         return self.copy_bytes * self.copies
 
     @property
     def copy_bytes(self) -> int:
-        """The bytes of one copy; of several copies, the distance between them."""
+        """Return the bytes of one copy; of several, rounded up to the swizzle's period, which is the distance between
+        them."""
         if self.placement is not None:
             return self.placement.size * self.element_bytes
         one = self.panels * self.panel_bytes
@@ -435,27 +449,28 @@ class SharedLayout:
 
     @property
     def swizzle_mask(self) -> int:
+        """Return the mask of chunk-number bits that the swizzle permutes: 0, 1, 3 or 7."""
         return {0: 0, 32: 1, 64: 3, 128: 7}[self.swizzle]
 
     @property
     def repeat_bytes(self) -> int:
-        """The period of the swizzle pattern in bytes; tiles start at a multiple of it."""
+        """Return the period of the swizzle pattern in bytes, at least 16; tiles start at a multiple of it."""
         return max(self.swizzle * 8, 16)
 
 
 def placed_layout(given: tile.Placement, element_bytes: int) -> SharedLayout:
-    """Return the layout of a placement that a kernel gives; `element_bytes` is the size of an element."""
+    """Return the unswizzled layout, one panel wide, with the placement that a kernel gives; elements have
+    `element_bytes`."""
     return SharedLayout(given.shape, element_bytes, given.shape[-1], placement=given)
 
 
 def unswizzled_layout(shape: tuple[int, ...], element_bytes: int) -> SharedLayout:
-    """Return the row-major layout without a swizzle; `shape` in elements, `element_bytes` the size of one."""
+    """Return the row-major layout without a swizzle, of one panel as wide as the last dimension."""
     return SharedLayout(shape, element_bytes, shape[-1])
 
 
 def swizzled_layout(shape: tuple[int, ...], element_bytes: int) -> SharedLayout:
-    """Return the layout with the widest bank swizzle whose rows divide the last dimension; unswizzled when none
-    does."""
+    """Return the layout with the widest swizzle, 128, 64 or 32 bytes, that divides a row; unswizzled when none does."""
     row = shape[-1] * element_bytes
     for width in (128, 64, 32):
         if row % width == 0:

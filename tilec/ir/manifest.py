@@ -137,15 +137,13 @@ class Manifest:
     attributes: tuple[Attribute, ...] = ()
 
     def tensor(self, name: str) -> TensorInfo:
-        """Return the tensor of this name. Raises `KeyError` if there is none."""
+        """Return the tensor of this name; raises `KeyError` if there is none."""
         return {tensor.name: tensor for tensor in self.tensors}[name]
 
     def sizes(self, arrays: Mapping[str, tuple[int, ...]], given: Mapping[str, int | float]) -> dict[str, int]:
-        """Return the scalars that extents depend on: those given, and those determined by the shapes of the arrays.
-
-        Raises `SizeError` where these disagree, leave one undetermined, or exceed int32. Whether each array has its
-        shape is not checked.
-        """
+        """Return the scalars that sizes depend on, from those given and the arrays' shapes; raises `SizeError` on a
+        conflict. It raises it too where one stays undetermined, or a size exceeds int32. Whether each array has its
+        shape is not checked."""
         values = sizes.solve_scalars({t.name: t.shape for t in self.tensors}, arrays)
         for name in self.size_scalars():
             if name in given and values.setdefault(name, int(given[name])) != given[name]:
@@ -160,7 +158,7 @@ class Manifest:
         return values
 
     def _require_ranks(self, arrays: Mapping[str, tuple[int, ...]]) -> None:
-        """Raise `SizeError` for an array that has more or fewer dimensions than its tensor."""
+        """Raise `SizeError` for the first array that has more or fewer dimensions than its tensor."""
         for tensor in self.tensors:
             found = arrays.get(tensor.name, tensor.shape)
             if len(found) != len(tensor.shape):
@@ -168,19 +166,20 @@ class Manifest:
                 raise SizeError(f"{tensor.name} has the shape {list(found)}, the kernel takes [{taken}]")
 
     def size_scalars(self) -> tuple[str, ...]:
-        """Return the scalars that grid and shapes depend on, in order of declaration."""
+        """Return the names of the scalars that grid, shapes and strides depend on, in order of declaration."""
         found = {name for size in self.extents() for name in sizes.scalar_names(size)}
         return tuple(s.name for s in self.scalars if s.name in found)
 
     def extents(self) -> Iterator[Size]:
-        """Yield every size that is computed at launch."""
+        """Yield every size of the launch: the grid's, then each tensor's extents and strides; numbers too."""
         yield from self.grid
         for tensor in self.tensors:
             yield from tensor.shape
             yield from tensor.strides or ()
 
     def blocks(self, scalars: Mapping[str, int]) -> tuple[int, int, int]:
-        """Return the grid of a launch with these sizes. Raises `SizeError` where it is not made of whole clusters."""
+        """Return the grid's x, y and z for these scalars, none negative; raises `SizeError` where it is not whole
+        clusters."""
         x, y, z = (max(sizes.evaluate_size(size, scalars), 0) for size in self.grid)
         if any(extent % size for extent, size in zip((x, y, z), self.cluster, strict=True)):
             raise SizeError(
@@ -190,7 +189,7 @@ class Manifest:
 
 
 def _check_range(what: str, size: Size, values: Mapping[str, int]) -> None:
-    """Raise `SizeError` for a size that int32 does not hold, or that is computed from such a size."""
+    """Raise `SizeError` for a size, or a part of its computation, that is larger than int32 holds."""
     for part in sizes.nested_sizes(size):
         if (value := sizes.evaluate_size(part, values)) > sizes.MOST_ELEMENTS:
             place = f", {what}," if part == size else f", from which {what} is computed,"
@@ -201,20 +200,21 @@ def _check_range(what: str, size: Size, values: Mapping[str, int]) -> None:
 
 
 def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
-    """Return the manifest as one deterministic text: keys in this order, no spaces unless indented."""
+    """Return the manifest as JSON with its schema version, keys in declaration order, no spaces unless indented."""
     record = {"schema": _oldest_schema(manifest), **schema.to_plain(manifest)}
     return json.dumps(record, indent=indent, separators=(",", ":") if indent is None else None)
 
 
 def _oldest_schema(manifest: Manifest) -> int:
-    """Return the lowest schema version that can express the manifest."""
+    """Return the lowest schema version that can express the manifest. It is 1, 2 where a size depends on scalars, 3
+    with strides, launch attributes or zeroed tensors."""
     if manifest.attributes or any(t.strides is not None or t.role == "zeroed" for t in manifest.tensors):
         return SCHEMA
     return DENSE_SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA
 
 
 def summarise_manifest(manifest: Manifest) -> str:
-    """Return the manifest as text for people."""
+    """Return the manifest as lines of text for people: launch, shared memory, parameters, attributes, outputs."""
     launch: list[tuple[str, Shape]] = [("grid", manifest.grid), ("block", manifest.block)]
     if manifest.cluster != (1, 1, 1):
         launch.append(("cluster", manifest.cluster))
@@ -244,19 +244,21 @@ def summarise_manifest(manifest: Manifest) -> str:
 
 
 def _tensor_text(tensor: TensorInfo) -> str:
+    """Return a tensor as text: name, extents, type, and strides where it has some."""
     steps = "" if tensor.strides is None else f" with strides {', '.join(map(sizes.format_size, tensor.strides))}"
     return f"{tensor.name}: {_join_extents(tensor.shape)} {tensor.dtype}{steps}"
 
 
 def _join_extents(extents: Shape) -> str:
-    """Return extents as text, as `m x 64 x (n * 2)`."""
+    """Return extents as text joined by ` x `, as `m x 64 x (n * 2)`."""
     return " x ".join(
         sizes.format_size(e) if isinstance(e, int | str) else f"({sizes.format_size(e)})" for e in extents
     )
 
 
 def from_json(text: str) -> Manifest:
-    """Return the manifest written by `to_json`; fails with `bad-manifest` for anything else."""
+    """Return the manifest that a JSON text of `to_json` describes; raises the error `bad-manifest` for anything
+    else."""
     try:
         record = schema.check_schema_version(readers.parse_json(text), STATIC_SCHEMA, DENSE_SCHEMA, SCHEMA)
         found = schema.read_record(Manifest, record, "")
@@ -267,8 +269,7 @@ def from_json(text: str) -> Manifest:
 
 
 def _check_references(manifest: Manifest) -> None:
-    """Raise `ValueError` unless parameters, outputs and sizes refer to declared names, and maps have as many dimensions
-    as their tensors."""
+    """Raise `ValueError` where parameters, outputs or sizes name nothing declared, or a map's box has another rank."""
     tensors, scalars = {t.name: t for t in manifest.tensors}, {s.name for s in manifest.scalars}
     wanted = [(p.name, scalars) if isinstance(p, ScalarParam) else (p.tensor, {*tensors}) for p in manifest.params]
     wanted += [(name, {*tensors}) for name in manifest.outputs]
@@ -290,19 +291,20 @@ def _check_references(manifest: Manifest) -> None:
 
 
 def manifest_variable(manifest: Manifest) -> Variable:
-    """Return the global array that carries the manifest through the assembler."""
+    """Return the visible global byte array, named after the entry, that holds the manifest's JSON in a PTX module."""
     data = to_json(manifest).encode()
     return Variable("global", SYMBOL_PREFIX + manifest.entry, 1, len(data), "visible", data)
 
 
 def manifests_in_module(module: Module) -> tuple[Manifest, ...]:
-    """Return the manifests that a PTX module carries."""
+    """Return the manifests that a PTX module's variables hold, in order; raises `bad-manifest` for one that is
+    unreadable."""
     carried = (v for v in module.variables if v.name.startswith(SYMBOL_PREFIX))
     return tuple(from_json(v.data.decode()) for v in carried)
 
 
 def extract_from_ptx(text: str) -> list[Manifest]:
-    """Return the manifests in PTX text, sorted by entry."""
+    """Return the manifests in PTX text, sorted by entry; raises `ptx-syntax`, `no-manifest` or `bad-manifest`."""
     from tilec.ptx.parse import PtxSyntaxError, parse_module
 
     try:
@@ -315,7 +317,7 @@ def extract_from_ptx(text: str) -> list[Manifest]:
 
 
 def extract_from_cubin(cubin: bytes) -> list[Manifest]:
-    """Return the manifests in a cubin, sorted by entry."""
+    """Return a cubin's manifests, sorted by entry; raises `not-a-cubin`, `no-manifest` or `bad-manifest`."""
     try:
         found = dict(_manifest_symbols(cubin))
     except (struct.error, ValueError, IndexError, OverflowError) as error:
@@ -331,7 +333,8 @@ _LONGEST_NAME = 1 << 16
 
 
 def _manifest_symbols(elf: bytes) -> list[tuple[str, bytes]]:
-    """Return name and contents of each manifest symbol of a little-endian ELF64 file (`man 5 elf` for the offsets)."""
+    """Return name and contents of each manifest symbol of a little-endian ELF64 file; raises `ValueError` for a bad
+    file. Offsets are those of `man 5 elf`."""
     if elf[:6] != b"\x7fELF\x02\x01":
         raise ValueError("it does not start like a 64-bit ELF file")
     (section_table,) = struct.unpack_from("<Q", elf, 0x28)

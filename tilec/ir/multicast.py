@@ -11,20 +11,21 @@ Extents = tuple[int, int, int]
 
 
 def multicast_ranks(cluster: Extents, axes: str) -> tuple[int, ...]:
-    """Return the ranks of the blocks that differ from block 0 along these axes only, including itself; for any other
-    block the distances are the same."""
+    """Return the ranks of the blocks, block 0 included, that differ from block 0 along these axes of the cluster only.
+    For any other block the distances are the same."""
     x, y, z = (range(size if axis in axes else 1) for axis, size in zip("xyz", cluster, strict=True))
     return tuple(i + cluster[0] * (j + cluster[1] * k) for k in z for j in y for i in x)
 
 
 @cache
 def multicast_ranks_of_any(cluster: Extents, shared: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the ranks of the blocks that share at least one of several tiles with block 0; without tiles, its own."""
+    """Return the ranks of the blocks, block 0 included, that share at least one of several tiles with block 0. `shared`
+    has the axes of each tile."""
     return tuple(sorted({0, *(mate for axes in shared for mate in multicast_ranks(cluster, axes))}))
 
 
 def count_multicast_blocks(cluster: Extents, axes: str) -> int:
-    """Return the number of blocks that load a tile together."""
+    """Return the number of blocks that load a tile together: the product of the cluster's extents along `axes`."""
     return math.prod(size for axis, size in zip("xyz", cluster, strict=True) if axis in axes)
 
 
@@ -33,9 +34,9 @@ BOX_BYTES = 128  # a box begins at a multiple of it (PTX ISA, cp.async.bulk.tens
 
 
 def sliced_dimension(extents: tuple[int, ...], layout: SharedLayout, slices: int) -> int | None:
-    """Return the dimension along which a tile is split into so many slices of whole boxes; None where it cannot be.
-    `extents` are those of the tile's box. The contiguous dimension where that leaves whole panels, else the first, if
-    every slice begins at a repetition of the swizzle."""
+    """Return the dimension along which a tile splits into `slices` slices of whole boxes; None if there is none.
+    `extents` are those of the tile's box. The contiguous dimension is taken where that leaves whole panels, else the
+    first longer than 1, if every slice begins at a repetition of the swizzle."""
     unit = SWIZZLE_BYTES if layout.swizzle else BOX_BYTES
     if layout.panels % slices == 0 and layout.panel_bytes % unit == 0:
         return len(extents) - 1

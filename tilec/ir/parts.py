@@ -37,13 +37,14 @@ class PartFields:
 
 
 def _cache_by_class(describe: Callable[[Any], Found]) -> Callable[[Any], Found]:
-    """Return the function of a node that describes its class, once for each class."""
+    """Return a function of a node that returns `describe(its class)`, computed once for each class."""
     described: Callable[[Any], Found] = cache(describe)
     return wraps(describe)(lambda node: described(type(node)))
 
 
 def _find_part_fields(kind: Any, types: dict[str, bool]) -> PartFields:
-    """Return the fields of a class that have one of these types."""
+    """Return the fields of a node's class whose annotation is in `types`, with their reader; none for operations of
+    tile IR."""
     inspected = () if issubclass(kind, OperationInterface) else fields(kind)
     found = tuple((f.name, types[f.type]) for f in inspected if f.type in types)
     return PartFields(found, make_part_reader(found))
@@ -51,32 +52,34 @@ def _find_part_fields(kind: Any, types: dict[str, bool]) -> PartFields:
 
 @_cache_by_class
 def expression_fields(kind: Any) -> PartFields:
-    """Return the fields of a node that hold expressions."""
+    """Return the fields of a node's class that hold expressions, with a reader of them; none for operations of tile
+    IR."""
     return _find_part_fields(kind, EXPRESSIONS)
 
 
 @_cache_by_class
 def declaration_fields(kind: Any) -> PartFields:
-    """Return the fields of a node that hold declared variables."""
+    """Return the fields of a node's class that hold declared variables, with a reader of them."""
     return _find_part_fields(kind, VARIABLES)
 
 
 @_cache_by_class
 def statement_list_fields(kind: Any) -> Fields:
-    """Return the fields of a node that hold lists of statements (True), or nodes with such lists that are no statements
-    (False), in execution order."""
+    """Return the fields that hold lists of statements (True) or holders of such lists (False), holders first."""
     found = [(f.name, f.type in LISTS) for f in fields(kind) if f.type in LISTS + HOLDERS]
     return tuple(sorted(found, key=lambda item: item[1]))
 
 
 @_cache_by_class
 def _list_reader(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that returns the lists of statements directly inside a node of this class."""
+    """Return a function that returns the statement lists directly inside a node of this class, those of holders
+    included."""
     is_list = {f.name: f.type in LISTS for f in fields(kind) if f.type in LISTS + HOLDERS}
     if all(is_list.values()):
         return make_part_reader(tuple((name, False) for name in is_list))
 
     def gather_lists(node: Any) -> tuple[Any, ...]:
+        """Return a node's statement lists and those of the nodes that its holder fields contain, in execution order."""
         inside: list[Any] = []
         for name, holds_statements in statement_list_fields(node):
             value = getattr(node, name)
@@ -87,12 +90,13 @@ def _list_reader(kind: Any) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def statement_lists(node: Any) -> tuple[Any, ...]:
-    """Return the lists of statements directly inside a node, in execution order."""
+    """Return the statement lists directly inside a node, those of its phases included, in execution order."""
     return _list_reader(node)(node)
 
 
 def make_part_reader(parts: Fields) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that reads these fields of a node: a bare attrgetter wherever that is enough."""
+    """Return a function that reads these fields of a node as one flat tuple: a bare attrgetter wherever that is
+    enough."""
     if not parts:
         return lambda node: ()
     read = attrgetter(*(name for name, _ in parts))
@@ -102,6 +106,7 @@ def make_part_reader(parts: Fields) -> Callable[[Any], tuple[Any, ...]]:
         return read
 
     def gather_parts(node: Any) -> tuple[Any, ...]:
+        """Return the values of the fields, with the members of fields that hold several, in one tuple."""
         found: list[Any] = []
         for (_, is_many), value in zip(parts, read(node), strict=True):
             found += value if is_many else (value,)

@@ -13,18 +13,21 @@ MAX_RUN = 16
 
 @lru_cache(maxsize=64)
 def element_slots(placement: tile.Placement) -> tuple[int, ...]:
-    """Return the slot of each element, in row-major order. Raises `NotArithmetic` where an expression is something
-    other than integer arithmetic on the placement's variables."""
+    """Return the slot of each element of a placement, in row-major order, from a cache; may raise `NotArithmetic`. It
+    does where an expression is something other than integer arithmetic on the placement's variables."""
     return tuple(evaluate_index(placement.place, placement.shape, placement.vars))
 
 
 @lru_cache(maxsize=64)
 def contiguous_run(placement: tile.Placement) -> int:
-    """Return the length of the runs that a row divides into, each of which is contiguous and aligned to its length."""
+    """Return the longest run, at most 16 elements, such that all runs of a row are contiguous and aligned to its
+    length."""
     found = element_slots(placement)
     length = math.gcd(placement.shape[-1], MAX_RUN)
 
     def is_run(first: int) -> bool:
+        """Return whether the `length` elements from `first` on have consecutive slots from a multiple of `length`
+        on."""
         return found[first] % length == 0 and all(found[first + k] == found[first] + k for k in range(1, length))
 
     while not all(is_run(first) for first in range(0, len(found), length)):
@@ -41,8 +44,8 @@ class NoValue(NotArithmetic):
 
 
 def evaluate_index(expr: tile.Expr, shape: tuple[int, ...], variables: tuple[tile.Var, ...]) -> list[int]:
-    """Return the values of an expression over all indices of a shape, in row-major order. Raises `NoValue` where it
-    divides by zero."""
+    """Return an expression's values over all indices of a shape, in row-major order; raises `NoValue` for a division by
+    zero. Raises `NotArithmetic` for anything but arithmetic on integers."""
     import numpy as np
 
     values = {
@@ -54,7 +57,8 @@ def evaluate_index(expr: tile.Expr, shape: tuple[int, ...], variables: tuple[til
 
 
 def _evaluate_array(expr: tile.Expr, values: dict[tile.Var, Any], counts: Any) -> Any:
-    """Return the values of an expression as an array. `counts` masks the indices whose value matters."""
+    """Return an expression's values as an array; raises `NoValue` if a divisor is 0 at an index where `counts` is true.
+    Raises `NotArithmetic` for any other kind of expression."""
     import numpy as np
 
     match expr:

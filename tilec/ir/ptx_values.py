@@ -33,7 +33,7 @@ REGISTERS: dict[str, RegisterType] = {
 
 
 def find_ptx_error(expr: tile.Ptx) -> str | None:
-    """Return an error in the text or the types; None if there is none."""
+    """Return the first error in a T.ptx expression's types or text, as a message; None if there is none."""
     for dtype in (expr.dtype, *(a.dtype for a in expr.args)):
         if dtype.name not in REGISTERS:
             return f"T.ptx of {dtype}"
@@ -47,8 +47,8 @@ def find_ptx_error(expr: tile.Ptx) -> str | None:
 def build_snippet_kernel(
     text: str, types: Sequence[DType], dtype: DType, target: str = "sm_120a", version: str = "9.0"
 ) -> str:
-    """Return the PTX of a kernel `snippet` of 128 threads a block that evaluates the text once a thread. The first
-    parameter points at the results, the others at the arguments."""
+    """Return the PTX of a kernel that evaluates a snippet in each thread, 128 a block, on arrays of arguments and
+    results. The first parameter points at the results, the others at the arguments."""
     text = snippet.strip_comments(text)  # the assembler takes ASCII alone
     held = [REGISTERS[t.name] for t in (dtype, *types)]
     kinds = [dtype, *types]
@@ -78,7 +78,7 @@ def build_snippet_kernel(
 
 
 def _element_address(number: int, held: RegisterType) -> list[str]:
-    """Return instructions that make %a2 point at the thread's element of a parameter."""
+    """Return the instructions that make %a2 the address of the thread's element of parameter number `number`."""
     return [
         f"ld.param.u64 %a0, [p{number}];",
         "cvta.to.global.u64 %a1, %a0;",

@@ -60,6 +60,7 @@ class _SourceLine:
 
     @property
     def span(self) -> Span:
+        """Return the line's position in the text, from its indentation to its end."""
         first = 2 * self.depth + 1
         return Span(self.number, first, self.number, first + len(self.text))
 
@@ -70,7 +71,8 @@ class _Arguments(NamedTuple):
 
 
 def read_kernel(text: str) -> tile.Kernel:
-    """Return the kernel in a text written by `print_kernel` or by hand; raises `CompileError` for anything else."""
+    """Return the kernel that a text of tile IR describes; raises `bad-tile-ir` for anything else, or too deep
+    nesting."""
     lines = []
     for number, line in enumerate(text.split("\n"), 1):
         stripped = re.split(r"(?:^|  )#", line)[0].rstrip()
@@ -96,14 +98,15 @@ class _KernelParser:
     # ---- lines -------------------------------------------------------------------------------------------------------
 
     def fail_at(self, what: str, line: _SourceLine | None = None) -> NoReturn:
-        """Fail with `bad-tile-ir` at a line; without one, at the next line to be read."""
+        """Raise `bad-tile-ir` at a line; without one, at the next line to be read, or the last."""
         if line is None and not self.lines:
             raise_error("bad-tile-ir", "this is not tile IR: the file is empty")
         line = line or self.lines[min(self.at, len(self.lines) - 1)]
         raise_error("bad-tile-ir", f"this is not tile IR: {what}", line.span)
 
     def peek_line(self, depth: int) -> _SourceLine | None:
-        """Return the next line, if it belongs to a block of this depth."""
+        """Return the next line, not moving on, if it is at `depth`; None if it is shallower or at the end, else
+        fail."""
         if self.at == len(self.lines) or self.lines[self.at].depth < depth:
             return None
         line = self.lines[self.at]
@@ -112,7 +115,7 @@ class _KernelParser:
         return line
 
     def read_kernel(self) -> tile.Kernel:
-        """Return the kernel that all the lines make up."""
+        """Read all the lines as one kernel: header, declarations, options, body; fails where anything follows."""
         header = self.peek_line(0)
         match = _HEADER.fullmatch(header.text) if header else None
         if header is None or match is None:
@@ -161,7 +164,8 @@ class _KernelParser:
         )
 
     def take_line(self, pattern: re.Pattern[str]) -> tuple[re.Match[str], _SourceLine] | None:
-        """Go on to the line after the next one, if that one belongs to the heading and matches; return the match."""
+        """Move past the next line and return its match, if it is in the heading and matches the pattern; else None, and
+        stay."""
         line = self.peek_line(1)
         match = None if line is None else pattern.fullmatch(line.text)
         if line is None or match is None:
@@ -170,28 +174,29 @@ class _KernelParser:
         return match, line
 
     def read_cluster(self) -> tile.Cluster:
-        """Return the cluster's extents, if a line gives them."""
+        """Return the cluster from a `cluster` line and move past it; `NO_CLUSTER` where the next line is none."""
         if (taken := self.take_line(_CLUSTER)) is None:
             return tile.NO_CLUSTER
         found, line = taken
         return tile.Cluster((int(found[1]), int(found[2]), int(found[3])), line.span)
 
     def read_subtiles(self) -> Iterator[tile.Subtile]:
-        """Yield the numbers of parts that tiles are split into."""
+        """Yield, for each `subtile` line, the tile and the numbers of parts that it is split into."""
         while taken := self.take_line(_SUBTILE):
             found, line = taken
             parts = tuple(map(int, found[2].split(", ")))
             yield tile.Subtile(self.find_buffer(ast.Name(found[1]), line), parts, line.span)
 
     def read_raster(self) -> tile.Raster | None:
-        """Return the order of the blocks, if a line gives it."""
+        """Return the block order from a `raster` line and move past it; None where the next line is none."""
         if (taken := self.take_line(_RASTER)) is None:
             return None
         found, line = taken
         return tile.Raster(int(found[1] or 0), found[2] != "columns", line.span)
 
     def read_names(self, word: str, known: tuple[T, ...]) -> tuple[T, ...]:
-        """Return the names after a keyword, if a line begins with it."""
+        """Return the names on a line that begins with `word`, and move past it; empty without such a line, an error if
+        unknown."""
         line = self.peek_line(1)
         if line is None or not line.text.startswith(f"{word} "):
             return ()
@@ -202,7 +207,9 @@ class _KernelParser:
         return tuple(k for name in names for k in known if k == name)
 
     def read_layout_annotations(self) -> Iterator[tile.LayoutAnnotation]:
-        """Yield the layouts that tiles are given."""
+        """Yield the layout of a tile from each `layout` line, or fail: a swizzle, a placement, or threads and
+        registers.
+        """
         while taken := self.take_line(_PINNED):
             found, line = taken
             buffer, node = self.find_buffer(ast.Name(found[1]), line), self.parse_python(found[2], line)
@@ -222,7 +229,7 @@ class _KernelParser:
                     yield tile.LayoutAnnotation(buffer, self.read_loop_layout(node, line), line.span)
 
     def read_grid(self, text: str, header: _SourceLine) -> tuple[tuple[tile.Extent, ...], tuple[tile.Var, ...]]:
-        """Return the extents, and the variables bounded by them."""
+        """Return the extents and block variables of a grid written `NAME < EXTENT, …`, or fail."""
         extents: list[tile.Extent] = []
         variables: list[tile.Var] = []
         for part in self.parse_arguments(text, header).positional:
@@ -235,11 +242,13 @@ class _KernelParser:
         return tuple(extents), tuple(variables)
 
     def read_extent(self, node: ast.expr, line: _SourceLine) -> tile.Extent:
+        """Return a size from a syntax node: a number for an int32 constant, else an expression."""
         read = self.read_node(node, line)
         return int(read.value) if isinstance(read, tile.Const) and read.dtype == INT32 else read
 
     def read_declaration(self, match: re.Match[str], line: _SourceLine) -> tile.Buffer | tile.Var:
-        """Return the buffer or the scalar that a matched declaration declares."""
+        """Return the scalar or the buffer, with shape and strides, that a matched declaration declares; fails without a
+        shape."""
         scope, name, dtype = match[1], match[2], self.read_dtype(match[3], line)
         if scope == "scalar":
             return tile.Var(name, dtype)
@@ -251,7 +260,7 @@ class _KernelParser:
         return tile.Buffer(name, shape, dtype, _SCOPES[scope], line.span, strides=strides)
 
     def read_dtype(self, name: str, line: _SourceLine | None = None) -> DType:
-        """Return the type of this name, or fail."""
+        """Return the element type of this name, or fail at the line."""
         if name not in TYPES_BY_NAME:
             self.fail_at(f"there is no type '{name}'", line)
         return TYPES_BY_NAME[name]
@@ -259,7 +268,8 @@ class _KernelParser:
     # ---- statements --------------------------------------------------------------------------------------------------
 
     def read_body(self, depth: int) -> tuple[tile.Stmt, ...]:
-        """Return the statements of one depth; what they declare is not visible behind them."""
+        """Return the statements at this depth up to a shallower line or `else:`; variables that they declare end with
+        them."""
         before = dict(self.vars)
         stmts: list[tile.Stmt] = []
         while (line := self.peek_line(depth)) and line.text != "else:":
@@ -268,7 +278,9 @@ class _KernelParser:
         return tuple(stmts)
 
     def read_statement(self, line: _SourceLine) -> tile.Stmt:
-        """Return the statement that begins at this line, with those nested in it."""
+        """Return the statement at this line with those nested in it, and move past it, or fail; declares a bind's
+        variable.
+        """
         if line.text.startswith("if ") and line.text.endswith(":"):
             return self.read_branch(line)
         if line.text.startswith("while ") and line.text.endswith(":"):
@@ -310,7 +322,7 @@ class _KernelParser:
         raise self.fail_at("expected a statement", line)
 
     def read_branch(self, line: _SourceLine) -> tile.If:
-        """Return the `if` at this line, with both of its branches."""
+        """Return the `if` at this line with the statements of both branches, and move past them."""
         condition = self.read_expression(line.text[len("if ") : -1], line)
         self.at += 1
         then = self.read_body(line.depth + 1)
@@ -321,7 +333,7 @@ class _KernelParser:
         return tile.If(condition, then, orelse, line.span)
 
     def read_parallel(self, names: str, arguments: _Arguments, line: _SourceLine) -> tile.Parallel:
-        """Return a parallel nest: its extents, its options by name, and its body."""
+        """Return a parallel nest from its extents, options by name and body lines, or fail; declares its variables."""
         extents = tuple(self.read_literal(argument, int, line) for argument in arguments.positional)
         given = arguments.named
         width, layout, asynchronous, versions = (
@@ -340,7 +352,7 @@ class _KernelParser:
         )  # fmt: skip
 
     def read_versions(self, node: ast.expr, line: _SourceLine) -> dict[str, tile.Expr]:
-        """Return the version of each tile that `{TILE: INDEX, …}` names."""
+        """Return the index expression by tile name that a dictionary `{TILE: INDEX, …}` gives, or fail."""
         if isinstance(node, ast.Dict):
             named = zip(node.keys, node.values, strict=True)
             found = {
@@ -353,7 +365,7 @@ class _KernelParser:
         raise self.fail_at("versions are written {TILE: INDEX, …}", line)
 
     def read_loop_layout(self, node: ast.expr, line: _SourceLine) -> tile.LoopLayout:
-        """Return the layout of a nest from `fragment([EXTENT, …], lambda …: (THREAD, INDEX), COPIES)`."""
+        """Return the layout that `fragment([EXTENT, …], lambda …: (THREAD, INDEX), COPIES)` describes, or fail."""
         match node:
             case ast.Call(
                 func=ast.Name(id="fragment"),
@@ -369,7 +381,8 @@ class _KernelParser:
     def read_index_lambda(
         self, names: list[ast.arg], values: tuple[ast.expr, ...], line: _SourceLine
     ) -> tuple[tuple[tile.Var, ...], tuple[tile.Expr, ...]]:
-        """Return the variables and values of a lambda of indices."""
+        """Return a lambda's parameters as variables, and its values as expressions read with these variables
+        visible."""
         variables = tuple(tile.Var(_restore_percent(name.arg)) for name in names)
         before = dict(self.vars)
         self.vars |= {v.name: v for v in variables}
@@ -378,7 +391,7 @@ class _KernelParser:
         return variables, read
 
     def read_for(self, names: str, kind: str, arguments: _Arguments, line: _SourceLine) -> tile.For:
-        """Return a loop of this kind: its bounds, its options by name, and its body."""
+        """Return a loop of this kind from its bounds, options by name and body, or fail; declares its variable."""
         if not 2 <= len(arguments.positional) <= 3:
             self.fail_at(f"{kind} takes a start, a stop and perhaps a step", line)
         start, stop = (self.read_node(argument, line) for argument in arguments.positional[:2])
@@ -386,6 +399,7 @@ class _KernelParser:
         given = arguments.named
 
         def take_option(name: str, read: Callable[[ast.expr], T]) -> T | None:
+            """Remove the option `name` from those given and return it as `read` reads it; None if it is not given."""
             return read(given.pop(name)) if name in given else None
 
         num_stages, factor = (
@@ -405,10 +419,14 @@ class _KernelParser:
         )  # fmt: skip
 
     def read_scheduling_hints(self, node: ast.expr, line: _SourceLine) -> tile.SchedulingHints:
-        """Return the scheduling hints that a dictionary of lists gives."""
+        """Return the scheduling hints that a dictionary of lists gives; fails for unknown names and wrong member
+        types."""
         given = self.read_literal(node, dict, line)
 
         def read_members(name: str, kind: type[T]) -> tuple[T, ...] | None:
+            """Remove the list `name` from the dictionary and return it as a tuple of `kind`, or fail; None if it is not
+            there.
+            """
             value = given.pop(name, None)
             if value is None:
                 return None
@@ -423,12 +441,14 @@ class _KernelParser:
         return tile.SchedulingHints(asynchronous, groups, waits, line.span)
 
     def reject_leftovers(self, given: Collection[str], what: str, line: _SourceLine) -> None:
+        """Fail at the line if any option is left: the first one is unknown."""
         if given:
             self.fail_at(f"{what} has no '{next(iter(given))}'", line)
 
     def read_atomic(self, previous: tile.Var | None, atomic: tile.Atomic, text: str, line: _SourceLine) -> tile.Store:
-        """Return an atomic store from its element, its value unless it is a load, and its order unless it is
-        relaxed."""
+        """Return an atomic store from its element, value (unless a load) and order, or fail; declares `previous` if
+        given. The order is relaxed where none is written.
+        """
         arguments = self.parse_arguments(text, line)
         self.reject_leftovers(arguments.named, f"atomic_{atomic}", line)
         element, *rest = (self.read_node(a, line) for a in arguments.positional[: 1 if atomic == "load" else 2])
@@ -445,7 +465,8 @@ class _KernelParser:
         return tile.Store(element.buffer, element.indices, value, line.span, atomic, _ORDERS[orders[0]], previous)
 
     def read_operation(self, name: str, rest: str, line: _SourceLine) -> tile.TileOp:
-        """Return the operation of this name from its regions and attributes."""
+        """Return the tile operation of this name from the text of its regions and attributes; fails where its class
+        refuses them."""
         arguments = self.parse_arguments(rest, line)
         regions = tuple(self.read_region(argument, line) for argument in arguments.positional)
         attributes = {key: self.read_attribute(value, line) for key, value in arguments.named.items()}
@@ -455,7 +476,7 @@ class _KernelParser:
             self.fail_at(str(error), line)
 
     def read_region(self, node: ast.expr, line: _SourceLine) -> tile.Region:
-        """Return a region from `BUFFER[START:+EXTENT, …]`."""
+        """Return the region `BUFFER[START:+EXTENT, …]`, or fail; `:` is a whole dimension, a lone index one place."""
         if not isinstance(node, ast.Subscript):
             self.fail_at(f"'{ast.unparse(node)}' is not a region of a buffer", line)
         buffer = self.find_buffer(node.value, line)
@@ -480,7 +501,7 @@ class _KernelParser:
         return tile.Region(buffer, tuple(start), tuple(extent), line.span)
 
     def read_attribute(self, node: ast.expr, line: _SourceLine) -> tile.Attr:
-        """Return an attribute: a plain value, a list of numbers or texts, or an expression."""
+        """Return an attribute from its syntax node: a plain value, a tuple of numbers or texts, or an expression."""
         match node:
             case ast.Constant(value=None | bool() | int() | float() | str() as value):
                 return value
@@ -493,7 +514,7 @@ class _KernelParser:
         return self.read_node(node, line)
 
     def read_list_member(self, node: ast.expr, line: _SourceLine) -> int | str:
-        """Return a member of a list."""
+        """Return a list member that is an integer or a text; fails for anything else."""
         value = node.value if isinstance(node, ast.Constant) else None
         if isinstance(value, bool) or not isinstance(value, int | str):
             self.fail_at(f"'{ast.unparse(node)}' is neither a number nor a text", line)
@@ -502,14 +523,14 @@ class _KernelParser:
     # ---- expressions -------------------------------------------------------------------------------------------------
 
     def parse_python(self, text: str, line: _SourceLine) -> ast.expr:
-        """Parse the text of an expression, in which a name may begin with %."""
+        """Return the syntax tree of an expression, in which names may begin with %; fails where it is not Python."""
         try:
             return readers.parse_python_expression(_INTERNAL.sub(_PERCENT_LETTER, text))
         except ValueError as error:
             self.fail_at(f"'{text}' is not an expression: {error}", line)
 
     def parse_arguments(self, text: str, line: _SourceLine) -> _Arguments:
-        """Return the arguments of a call from the text between its parentheses."""
+        """Return the positional and named arguments in the text between a call's parentheses, or fail."""
         match self.parse_python(f"f({text})", line):
             case ast.Call(func=ast.Name(id="f"), args=positional, keywords=keywords):
                 named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}
@@ -518,10 +539,11 @@ class _KernelParser:
         raise self.fail_at(f"'{text}' is not a list of arguments", line)
 
     def read_expression(self, text: str, line: _SourceLine) -> tile.Expr:
+        """Return the typed expression that a text describes, or fail."""
         return self.read_node(self.parse_python(text, line), line)
 
     def read_literal(self, node: ast.expr, kind: type[T], line: _SourceLine) -> T:
-        """Return a literal of exactly this Python type, or fail."""
+        """Return the value of a literal of exactly this Python type, or fail."""
         try:
             value = ast.literal_eval(node)
         except (ValueError, TypeError):
@@ -531,27 +553,30 @@ class _KernelParser:
         return value
 
     def read_number(self, text: str, line: _SourceLine) -> float:
-        """Return the float that a text spells, as `inf` or `nan`."""
+        """Return the float that a text spells, `inf` and `nan` included, or fail."""
         try:
             return float(text)
         except ValueError:
             self.fail_at(f"'{text}' is not a number", line)
 
     def read_integers(self, node: ast.expr, line: _SourceLine) -> tuple[int, ...]:
+        """Return the integers of a list literal, or fail."""
         members = node.elts if isinstance(node, ast.List) else self.fail_at("expected a list of integers", line)
         return tuple(self.read_literal(member, int, line) for member in members)
 
     def find_buffer(self, node: ast.expr, line: _SourceLine) -> tile.Buffer:
-        """Return the declared buffer that a node names, or fail."""
+        """Return the declared buffer that a syntax node names, or fail."""
         name = _restore_percent(ast.unparse(node))
         if name not in self.buffers:
             self.fail_at(f"no buffer is called '{name}'", line)
         return self.buffers[name]
 
     def read_node(self, node: ast.expr, line: _SourceLine) -> tile.Expr:
-        """Return the typed expression of a node of Python's syntax tree."""
+        """Return the typed expression of tile IR that a Python syntax node describes; fails for other syntax and
+        unknown names."""
 
         def read_operand(inner: ast.expr) -> tile.Expr:
+            """Return the typed expression of a nested node."""
             return self.read_node(inner, line)
 
         match node:
@@ -595,7 +620,7 @@ class _KernelParser:
     def read_call(
         self, name: str, args: list[ast.expr], read: Callable[[ast.expr], tile.Expr], line: _SourceLine
     ) -> tile.Expr:
-        """Return what is written as a call: a cast, a constant with its type, or a function."""
+        """Return the expression written as a call: a cast, neg, select, min or max, a typed constant, or a function."""
         match name, args:
             case "cast", [a, dtype]:
                 return tile.Cast(read(a), self.read_dtype(ast.unparse(dtype), line))
@@ -621,12 +646,15 @@ class _KernelParser:
 
 
 def _restore_percent(text: str) -> str:
+    """Return the text with the letter that stands for % put back."""
     return text.replace(_PERCENT_LETTER, "%")
 
 
 def _make_unary(op: str, a: tile.Expr) -> tile.Unary:
+    """Return a unary expression: `not` gives bool, `neg` the operand's type."""
     return tile.Unary("not", a, BOOL) if op == "not" else tile.Unary("neg", a, a.dtype)
 
 
 def _make_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Binary:
+    """Return a binary expression: comparisons, `and` and `or` give bool, others the first operand's type."""
     return tile.Binary(op, a, b, BOOL if op in tile.COMPARISONS or op in ("and", "or") else a.dtype)

@@ -21,8 +21,8 @@ S = TypeVar("S")
 
 
 def map_statements(body: tuple[S, ...], each: Callable[[S], S | tuple[S, ...]]) -> tuple[S, ...]:
-    """Return a list of statements with each one replaced by `each`: one, several or none. Statements nested inside are
-    left to `each`, which mostly calls `map_nested_bodies`."""
+    """Return a statement list with each statement replaced by `each`: one, several or none; the same tuple if nothing
+    changes. Statements nested inside are left to `each`, which mostly calls `map_nested_bodies`."""
     made: list[S] = []
     is_same = True
     for stmt in body:
@@ -39,8 +39,8 @@ def map_statements(body: tuple[S, ...], each: Callable[[S], S | tuple[S, ...]]) 
 
 
 def map_nested_bodies(stmt: S, each: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> S:
-    """Return the statement with every list directly inside it replaced by `each`, in execution order. The statement and
-    those inside may be of any kind."""
+    """Return the statement with every list directly inside it replaced by `each`, in execution order; itself if none
+    changes. The statement and those inside may be of any kind."""
     node: Any = stmt
     changed: dict[str, Any] = {}
     for name, is_list in statement_list_fields(stmt):
@@ -53,13 +53,15 @@ def map_nested_bodies(stmt: S, each: Callable[[tuple[Any, ...]], tuple[Any, ...]
 
 
 def rewrite_statements(body: tuple[S, ...], visit: Callable[[S], S | tuple[S, ...]]) -> tuple[S, ...]:
-    """Return the statements with each one, inner ones first, replaced by `visit`: one, several or none. Results of
-    `visit` are not visited again."""
+    """Return the statements, nested ones included, each replaced by `visit`, inner ones first: by one, several or none.
+    Results of `visit` are not visited again."""
 
     def rewrite_list(stmts: tuple[S, ...]) -> tuple[S, ...]:
+        """Return a statement list with every statement rewritten."""
         return map_statements(stmts, rewrite_one)
 
     def rewrite_one(stmt: S) -> S | tuple[S, ...]:
+        """Return what `visit` makes of a statement whose nested statements have been rewritten."""
         return visit(map_nested_bodies(stmt, rewrite_list))
 
     return rewrite_list(body)
@@ -69,8 +71,8 @@ def rewrite_statements(body: tuple[S, ...], visit: Callable[[S], S | tuple[S, ..
 
 
 def map_expressions(node: S, each: Callable[[Any], Any]) -> S:
-    """Return a statement, region or expression with every expression directly in it replaced by `each`, in the order of
-    its fields. Expressions of nested statements are left to `map_nested_bodies`."""
+    """Return a statement, region or expression with each expression directly in it replaced by `each`; itself if none
+    changes. They come in the order of its fields. Expressions of nested statements are left to `map_nested_bodies`."""
     found = expression_fields(node).fields
     if found:
         return _map_fields(node, found, each)
@@ -82,23 +84,23 @@ def map_expressions(node: S, each: Callable[[Any], Any]) -> S:
 
 
 def map_declared_variables(stmt: S, each: Callable[[Any], Any]) -> S:
-    """Return the statement with every variable that it declares replaced by `each`; uses of them are left as they
-    are."""
+    """Return the statement with each variable that it declares replaced by `each`; uses of them stay."""
     return _map_fields(stmt, declaration_fields(stmt).fields, lambda var: None if var is None else each(var))
 
 
 def rewrite_expression(expr: S, visit: Callable[[S], S]) -> S:
-    """Return the expression with each part of it, inner ones first, replaced by `visit`. Results of `visit` are not
-    visited again."""
+    """Return the expression with each of its parts replaced by `visit`, inner ones first, itself last. Results of
+    `visit` are not visited again."""
 
     def rewrite_part(part: S) -> S:
+        """Return what `visit` makes of a part whose own parts have been rewritten."""
         return visit(map_expressions(part, rewrite_part))
 
     return rewrite_part(expr)
 
 
 def _map_fields(node: S, found: Fields, each: Callable[[Any], Any]) -> S:
-    """Return the node with `each` applied to the parts in these fields; the node itself if none changes."""
+    """Return the node with `each` applied to the values of these fields; the node itself if none changes."""
     whole: Any = node
     changed: dict[str, Any] | None = None
     for name, is_many in found:

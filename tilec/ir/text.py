@@ -33,12 +33,14 @@ Note = Callable[[tile.Stmt], str]
 
 
 def print_kernel(kernel: tile.Kernel, *, note: Note | None = None) -> str:
-    """Return a kernel as text, with comments where `note` has one."""
+    """Return a kernel as tile IR text that `ir.read` reads back, with the comments that `note` gives for statements."""
     return "\n".join(_kernel_lines(kernel, note)) + "\n"
 
 
 def _kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
-    """Yield the lines of a kernel: header, declarations, options, then its statements."""
+    """Yield the text lines of a kernel: header, declarations, layouts, options, then statements, with `note`'s
+    comments.
+    """
     params = ", ".join(p.name for p in kernel.params)
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
     block = ", ".join(f"{var.name} < {show_extent(extent)}" for var, extent in grid)
@@ -63,25 +65,26 @@ def _kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
 
 
 def _declaration_text(param: tile.Buffer | tile.Var) -> str:
-    """Return the declaration of a buffer or a scalar."""
+    """Return a parameter's or tile's declaration as text: `scalar NAME: TYPE`, or scope, name, type, shape and
+    strides."""
     if isinstance(param, tile.Var):
         return f"scalar {param.name}: {param.dtype}"
     return f"{param.scope} {show_declared(param)}"
 
 
 def show_declared(buffer: tile.Buffer) -> str:
-    """Return a buffer's declaration, as `A: float16[m, 64]`."""
+    """Return a buffer's name, type, shape and strides without its scope, as `A: float16[m, 64]`."""
     shape = f"{buffer.name}: {buffer.dtype}[{', '.join(map(show_extent, buffer.extents))}]"
     return shape if buffer.strides is None else f"{shape}, strides ({', '.join(map(show_extent, buffer.strides))})"
 
 
 def show_extent(extent: tile.Extent) -> str:
-    """Return a size as text: a number, or an expression of sizes known at launch."""
+    """Return a size as text: a number, or an expression."""
     return str(extent) if isinstance(extent, int) else show_expr(extent)
 
 
 def _statement_lines(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterator[str]:
-    """Yield the lines of a statement and of those nested in it, each with its comment."""
+    """Yield the text lines of a statement and of those nested in it, indented, with the comments that `note` gives."""
     first, nested = _split_statement(stmt)
     comment = note(stmt) if note is not None else ""
     yield f"{indent}{first}  # {comment}" if comment else f"{indent}{first}"
@@ -93,7 +96,7 @@ def _statement_lines(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterato
 
 
 def _split_statement(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.Stmt, ...]], ...]]:
-    """Return the line of a statement, and the statement lists below it, each with its heading."""
+    """Return a statement's own line, and the statement lists nested in it, each with its heading (`else:` or none)."""
     match stmt:
         case tile.TileOp():
             return show_tile_op(stmt), ()
@@ -119,7 +122,7 @@ def _split_statement(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.
 
 
 def _parallel_heading(nest: tile.Parallel) -> str:
-    """Return the first line of a parallel nest."""
+    """Return the first line of a parallel nest: variables, extents and those options that are set."""
     parts = [str(extent) for extent in nest.extents]
     if nest.width is not None:
         parts.append(f"width={nest.width}")
@@ -134,7 +137,7 @@ def _parallel_heading(nest: tile.Parallel) -> str:
 
 
 def _annotated_layout_text(layout: tile.LoopLayout | tile.Placement | int) -> str:
-    """Return the layout that an author gives a tile, as text."""
+    """Return the layout that an author gives a tile, as text: `swizzle(…)`, `placement(…)` or `fragment(…)`."""
     if isinstance(layout, int):
         return f"swizzle({layout})"
     if isinstance(layout, tile.Placement):
@@ -144,18 +147,20 @@ def _annotated_layout_text(layout: tile.LoopLayout | tile.Placement | int) -> st
 
 
 def _loop_layout_text(layout: tile.LoopLayout) -> str:
-    """Return the layout of a nest or a fragment, as `fragment([EXTENT, …], lambda …)`."""
+    """Return the layout of a nest as text: `fragment([EXTENT, …], lambda …: (THREAD, INDEX))`, with copies if
+    several."""
     pair = f"({show_expr(layout.thread)}, {show_expr(layout.index) if layout.index is not None else None})"
     copies = f", {layout.copies}" if layout.copies > 1 else ""
     return f"fragment({list(layout.shape)}, lambda {_join_names(layout.vars)}: {pair}{copies})"
 
 
 def _join_names(variables: tuple[tile.Var, ...]) -> str:
+    """Return the names of variables, joined by commas."""
     return ", ".join(v.name for v in variables)
 
 
 def _for_heading(loop: tile.For) -> str:
-    """Return the first line of a loop, with the options that it has."""
+    """Return the first line of a loop: variable, kind, bounds, a step other than 1, and those options that are set."""
     hints = loop.scheduling_hints
     listed = None if hints is None else {"asynchronous": hints.asynchronous, "groups": hints.groups, "sync": hints.sync}
     options = {
@@ -173,12 +178,13 @@ def _for_heading(loop: tile.For) -> str:
 
 
 def _as_lists(value: Any) -> Any:
-    """Return a value with its tuples, and those inside them, as lists."""
+    """Return a tuple as a list, and tuples inside it too; any other value as it is."""
     return [_as_lists(member) for member in value] if isinstance(value, tuple) else value
 
 
 def show_store(store: tile.Store) -> str:
-    """Return a store as `C[i] = x`, or `old: float32 = atomic_add C[i], x, acquire`; an atomic load without a value."""
+    """Return a store's line: `C[i] = x`, or `old: float32 = atomic_add C[i], x, acquire`; an atomic load without a
+    value."""
     element = f"{store.buffer.name}[{', '.join(map(show_expr, store.indices))}]"
     if store.atomic is None:
         return f"{element} = {show_expr(store.value)}"
@@ -189,15 +195,15 @@ def show_store(store: tile.Store) -> str:
 
 
 def show_tile_op(op: tile.TileOp) -> str:
-    """Return an operation as `gemm A_s[:, :], B_s[:, :], C_l[:, :], clear_accum=False, …`."""
+    """Return an operation's line: name, regions, and the attributes that differ from their defaults."""
     parts = [show_region(r) for r in op.regions]
     parts += [f"{key}={_attr_text(value)}" for key, value in op.attributes]
     return f"{op.name} {', '.join(parts)}".rstrip()
 
 
 def _attr_text(value: tile.Attr) -> str:
-    """Return a plain value as Python writes it, several as a list. A constant of an expression always names its type,
-    which distinguishes it from a plain value."""
+    """Return an attribute as text: a plain value as Python writes it, a tuple as a list, else an expression. A constant
+    of an expression always names its type, which distinguishes it from a plain value."""
     match value:
         case tile.Const():
             return _typed_constant(value)
@@ -214,31 +220,33 @@ def _attr_text(value: tile.Attr) -> str:
 
 
 def _typed_constant(const: tile.Const) -> str:
+    """Return a constant with its type, as `float16(1.0)`; an infinity or a NaN in quotes."""
     is_number = not isinstance(const.value, float) or isfinite(const.value)
     return f"{const.dtype}({const.value})" if is_number else f"{const.dtype}('{const.value}')"
 
 
 def show_region(region: tile.Region) -> str:
-    """Return a region as `A[by * 128:+128, 0:+64]`; a whole dimension is `:`, an index without extent stands alone."""
+    """Return a region as `A[by * 128:+128, :, 3]`: a whole dimension is `:`, an extent of 1 only its index."""
     dims = zip(region.start, region.extent, region.buffer.extents, strict=True)
     return f"{region.buffer.name}[{', '.join(_dimension_text(*d) for d in dims)}]"
 
 
 def _dimension_text(start: tile.Expr, extent: int, size: tile.Extent) -> str:
-    """Return one dimension of a region; `:` for a whole dimension."""
+    """Return one dimension of a region: `:` if whole, an index if its extent is 1, else `START:+EXTENT`."""
     if extent == size and start == tile.Const(0, INT32):
         return ":"
     return show_expr(start) if extent == 1 else f"{show_expr(start)}:+{extent}"
 
 
 def show_expr(expr: tile.Expr) -> str:
-    """Return an expression as Python would write it. Constants name their type, unless it is int32, float32 or bool;
-    calls name theirs, as `reinterpret[int32](x)`, where it differs from their first argument's."""
+    """Return an expression as Python would write it; constants other than int32, float32 and bool name their type.
+    Calls name theirs, as `reinterpret[int32](x)`, where it differs from their first argument's."""
     return _expr_text(expr)[0]
 
 
 def _expr_text(expr: tile.Expr) -> tuple[str, int]:
-    """Return the text, and the precedence of its outermost operator."""
+    """Return an expression's text, and the precedence of its outermost operator; 12 for text that needs no
+    parentheses."""
     atom = 12
     match expr:
         case tile.Const(value=value, dtype=dtype):
@@ -276,5 +284,6 @@ def _expr_text(expr: tile.Expr) -> tuple[str, int]:
 
 
 def _operand_text(expr: tile.Expr, at_least: int) -> str:
+    """Return an operand's text, in parentheses if its precedence is below `at_least`."""
     text, binds = _expr_text(expr)
     return text if binds >= at_least else f"({text})"

@@ -19,12 +19,13 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        """The size of an element in memory; one byte for a bool, and for a pair of four-bit elements."""
+        """Return the size of an element in memory; 1 for a bool, and for a pair of four-bit elements."""
         return max(self.bits // 8, 1)
 
     @property
     def per_byte(self) -> int:
-        """The number of elements that share a byte in memory, the first in its lowest bits."""
+        """Return how many elements share a byte in memory, the first in its lowest bits: 2 for four-bit types, else
+        1."""
         return 2 if self.bits == 4 else 1
 
     @property
@@ -32,6 +33,7 @@ class DType:
         return self.kind == "float"
 
     def __str__(self) -> str:
+        """Return the type's name."""
         return self.name
 
 

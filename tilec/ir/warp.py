@@ -42,7 +42,7 @@ _KNOWN_TYPES = frozenset(get_args(AnyOperation))
 
 
 def as_known_operation(op: operations.Operation) -> AnyOperation:
-    """Return the operation as one of the set. Raises `InternalError` for any other."""
+    """Return the operation typed as one of the closed set of warp operations; raises `InternalError` for any other."""
     if type(op) not in _KNOWN_TYPES:
         raise InternalError(f"{type(op).__name__} is not in the closed set of warp operations")
     return cast(AnyOperation, op)

@@ -11,12 +11,12 @@ from tilec.ir.warp import Operation, Program
 
 
 def show_program(program: Program) -> str:
-    """Return a warp program as text."""
+    """Return a warp program as text for people: its memory and rings, then each role's operations, one per line."""
     return "\n".join(_program_lines(program)) + "\n"
 
 
 def _program_lines(program: Program) -> Iterator[str]:
-    """Yield the lines of a program: its memory, its rings, then each role."""
+    """Yield the lines of a program: launch, tensor maps, tiles, rings, barriers, then each role with its operations."""
     names = ", ".join([p.name for p in program.params] + [m.name for m in program.maps])
     grid = " x ".join(map(show_extent, program.grid))
     yield f"program {program.name}({names})"
@@ -60,7 +60,8 @@ def _program_lines(program: Program) -> Iterator[str]:
 
 
 def _ring_barriers_text(ring: warp.Ring) -> str:
-    """Return who fills and who releases the versions of a ring; empty without barriers."""
+    """Return text for what fills a ring's versions and how many arrivals release them; empty for a ring without
+    barriers."""
     if not ring.has_barriers:
         return ""
     filled = f"{ring.bytes} bytes a version" if ring.bytes else f"{ring.fills} {ring.by}s fill it"
@@ -68,7 +69,7 @@ def _ring_barriers_text(ring: warp.Ring) -> str:
 
 
 def show_shared(layout: SharedLayout) -> str:
-    """Return the layout of a shared tile, in words."""
+    """Return a shared tile's layout in words: panels or row-major, swizzle, copies; or the author's placement."""
     if layout.placement is not None:
         return f"place {show_expr(layout.placement.place)} of {layout.placement.size}"
     panels = f"{layout.panels} panels of {layout.panel} columns" if layout.panels > 1 else "row-major"
@@ -78,8 +79,8 @@ def show_shared(layout: SharedLayout) -> str:
 
 
 def show_fragment(layout: Fragment) -> str:
-    """Return the digits of a layout, least significant first: `size` values that move `stride` along dimension `d` are
-    `size·d(stride)`."""
+    """Return a fragment's thread and register digits as text, least significant first; digits of size 1 are left out.
+    `size` values that move `stride` along dimension `d` are `size·d(stride)`."""
     sides = []
     for axes in (layout.threads, layout.registers):
         digits = [
@@ -90,7 +91,9 @@ def show_fragment(layout: Fragment) -> str:
 
 
 def _body_lines(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterator[str]:
-    """Yield the lines of operations, with a heading where the position in a pipeline changes."""
+    """Yield the lines of operations and their bodies, with a comment wherever the pipeline position, first `heading`,
+    changes.
+    """
     around = heading
     for op in body:
         if op.moment is not None and heading != (heading := _position_heading(op.moment)):
@@ -137,13 +140,13 @@ def _body_lines(body: tuple[Operation, ...], indent: str, heading: str = "") -> 
 
 
 def _position_heading(moment: warp.PipelinePosition) -> str:
-    """Return the heading of a position; of a pipeline inside another, the positions of both."""
+    """Return the text for a position in a pipeline: its part and step; inside another pipeline, the outer one first."""
     part = "steady state" if moment.part == "steady" else f"{moment.part}, step {moment.step}"
     return part if moment.around is None else f"{_position_heading(moment.around)}; over {moment.var.name}: {part}"
 
 
 def _iteration_texts(moment: warp.PipelinePosition) -> Iterator[str]:
-    """Yield the iterations, outer loops first, relative to the steady state's variable or as values of the source's."""
+    """Yield the iteration of each pipeline around, outer ones first: relative to a variable, or as `NAME = VALUE`."""
     if moment.around is not None:
         yield from _iteration_texts(moment.around)
     if moment.iteration is not None:
@@ -152,18 +155,22 @@ def _iteration_texts(moment: warp.PipelinePosition) -> Iterator[str]:
 
 
 def _barrier_text(barrier: warp.Barrier) -> str:
+    """Return a barrier as `NAME[INDEX]`."""
     return f"{barrier.name}[{show_expr(barrier.index)}]"
 
 
 def _block_suffix(block: tile.Expr | None) -> str:
+    """Return ` of block RANK`; empty for no block."""
     return "" if block is None else f" of block {show_expr(block)}"
 
 
 def _condition_suffix(condition: tile.Expr | None) -> str:
+    """Return ` where CONDITION`; empty for no condition."""
     return "" if condition is None else f" where {show_expr(condition)}"
 
 
 def _operand_text(part: tile.Region) -> str:
+    """Return an operand's name if it is a whole buffer, else the region."""
     return part.buffer.name if part.is_whole else show_region(part)
 
 
@@ -195,7 +202,7 @@ _TEXTS: dict[type[Operation], str] = {
 
 
 def _operation_text(op: Operation) -> str:
-    """Return the line of an operation without a body, without its versions and remarks."""
+    """Return the text of an operation that has no body, without its versions and remarks."""
     match op:
         case warp.Let(var=var, value=value):
             return f"{var.name} = {show_expr(value)}"
@@ -276,15 +283,17 @@ def _operation_text(op: Operation) -> str:
 
 
 def _tile_rows(shown: tile.Buffer, four: warp.FourRows) -> str:
+    """Return the four rows of a tile as `NAME[AT:+4, :]`."""
     return f"{shown.name}[{show_expr(four.at)}:+{len(four.rows)}, :]"
 
 
 def _map_rows(tensor_map: warp.TensorMap, four: warp.FourRows, start: tuple[tile.Expr, ...]) -> str:
+    """Return the rows and first column of a tensor map that a gather or scatter touches, as `MAP[(ROWS), COLUMN]`."""
     return f"{tensor_map.name}[({', '.join(map(show_expr, four.rows))}), {show_expr(start[-1])}]"
 
 
 def _source_text(source: tile.Region | warp.Gather) -> str:
-    """Return the source of a cp.async: a region, or the element of a gather with its condition."""
+    """Return the source of a cp.async as text: a region, or the element of a gather with its condition."""
     if isinstance(source, tile.Region):
         return show_region(source)
     element = f"{source.buffer.name}[{', '.join(map(show_expr, source.indices))}]"
@@ -292,4 +301,5 @@ def _source_text(source: tile.Region | warp.Gather) -> str:
 
 
 def _columns_text(shown: tile.Buffer, column: tile.Expr) -> str:
+    """Return a tile's name, with the column where its columns begin unless that is 0."""
     return shown.name if column == tile.int32_const(0) else f"{shown.name} from column {show_expr(column)}"

@@ -41,10 +41,11 @@ class AnswerContext:
     site: str | None
 
     def location(self, document: Document, span: Span) -> types.Location:
+        """Return a span of a document as the protocol's location, with its URI and in the editor's code units."""
         return types.Location(document.uri, self.units.range(span, document.source.lines))
 
     def definition(self, document: Document, line: int, column: int) -> tuple[Document, Span] | None:
-        """Return the definition of the name at a place, in whatever file it is."""
+        """Return the file and span that define the name at a place, perhaps another file; None if it is unknown."""
         found = document.names.at(line, column)
         if found is not None:
             symbol, _ = found
@@ -68,7 +69,7 @@ def _first_place(document: Document, symbol: Symbol | None) -> tuple[Document, S
 
 
 def hover(desk: AnswerContext, document: Document, params: types.HoverParams) -> types.Hover | None:
-    """Answer what the place under the cursor is, as Markdown."""
+    """Answer a hover request: what the place under the cursor is, as Markdown, or None."""
     place = desk.units.place(params.position, document.source.lines)
     found = describe_place(document, desk.documents, *place)
     if found is None:
@@ -81,7 +82,9 @@ def hover(desk: AnswerContext, document: Document, params: types.HoverParams) ->
 def completion(
     desk: AnswerContext, document: Document, params: types.CompletionParams
 ) -> list[types.CompletionItem] | None:
-    """Answer the words that may follow at a place: dtypes, names of the language, keywords, own names."""
+    """Answer a completion request: dtypes in a string, members after a dot, else keywords and names; None in a
+    comment.
+    """
     line, column = desk.units.place(params.position, document.source.lines)
     text = document.source.text
     context = vocabulary.find_context(text, document.offset(line, column))
@@ -115,7 +118,7 @@ def completion(
 def signature_help(
     desk: AnswerContext, document: Document, params: types.SignatureHelpParams
 ) -> types.SignatureHelp | None:
-    """Answer the signature of the call around a place, and which parameter is being written."""
+    """Answer a signature request: the signature of the call around a place and the parameter being written, or None."""
     line, column = desk.units.place(params.position, document.source.lines)
     text = document.source.text
     call = vocabulary.find_context(text, document.offset(line, column)).call
@@ -142,13 +145,15 @@ def signature_help(
 
 
 def definition(desk: AnswerContext, document: Document, params: types.DefinitionParams) -> types.Location | None:
-    """Return the definition of the name under the cursor, in whatever file it is."""
+    """Answer a definition request: the place that defines the name under the cursor, in any file, or None."""
     found = desk.definition(document, *desk.units.place(params.position, document.source.lines))
     return None if found is None else desk.location(*found)
 
 
 def references(desk: AnswerContext, document: Document, params: types.ReferenceParams) -> list[types.Location] | None:
-    """Answer all places of the name under the cursor."""
+    """Answer a references request: the uses of the name under the cursor in its file, with definitions if asked for; or
+    None.
+    """
     found = document.names.at(*desk.units.place(params.position, document.source.lines))
     if found is None:
         return None
@@ -160,14 +165,16 @@ def references(desk: AnswerContext, document: Document, params: types.ReferenceP
 def document_symbols(
     desk: AnswerContext, document: Document, params: types.DocumentSymbolParams
 ) -> list[types.DocumentSymbol]:
-    """Answer the outline of a file."""
+    """Answer an outline request: the functions, buffers and top-level constants of a file, nested."""
     return _outline_symbols(document.names.module.body, document.names, document, desk.units, top=True)
 
 
 def _outline_symbols(
     body: tuple[ast.Stmt, ...], names: Names, document: Document, units: CodeUnits, *, top: bool = False
 ) -> list[types.DocumentSymbol]:
-    """Return functions with the buffers that they allocate; with `top`, constants too."""
+    """Return the outline of statements: functions with their buffers inside, buffers, and with `top` also constants.
+    Those inside `with`s and loops count, without constants; those inside an `if` are left out.
+    """
     lines = document.source.lines
     listed = []
     for statement in body:
@@ -192,13 +199,13 @@ def _outline_symbols(
 
 
 def prepare_rename(desk: AnswerContext, document: Document, params: types.PrepareRenameParams) -> types.Range | None:
-    """Return the range of the name under the cursor, if it can be renamed."""
+    """Answer whether the name under the cursor can be renamed: its range, or None."""
     found = _find_renamable(desk, document, params.position)
     return None if found is None else desk.units.range(found[1], document.source.lines)
 
 
 def rename(desk: AnswerContext, document: Document, params: types.RenameParams) -> types.WorkspaceEdit | None:
-    """Answer the edits that rename a name everywhere in the file; None if that is not safe."""
+    """Answer a rename request: the edits of all places of the name in its file, or None if they are not safe."""
     found, name = _find_renamable(desk, document, params.position), params.new_name
     if found is None or not name.isidentifier() or iskeyword(name):
         return None
@@ -211,7 +218,7 @@ def rename(desk: AnswerContext, document: Document, params: types.RenameParams) 
 
 
 def _find_renamable(desk: AnswerContext, document: Document, position: types.Position) -> tuple[Symbol, Span] | None:
-    """Return the name at a place; None if another file defines it, or it may occur in text that cannot be parsed."""
+    """Return the symbol and span at a place; None if it is imported or may also occur in unparsed text."""
     names = document.names
     found = names.at(*desk.units.place(position, document.source.lines))
     if found is None or found[0].kind in ("module", "imported"):
@@ -223,7 +230,7 @@ def _find_renamable(desk: AnswerContext, document: Document, position: types.Pos
 
 
 def code_actions(desk: AnswerContext, document: Document, params: types.CodeActionParams) -> list[types.CodeAction]:
-    """Answer the fixes for diagnostics in a range."""
+    """Answer a request for quick fixes: one edit for each fixable diagnostic that overlaps a range."""
     lines, units = document.source.lines, desk.units
     found = document.checked.diagnostics if document.checked is not None else ()
     listed = []
@@ -243,7 +250,9 @@ def code_actions(desk: AnswerContext, document: Document, params: types.CodeActi
 async def formatting(
     desk: AnswerContext, document: Document, params: types.DocumentFormattingParams
 ) -> list[types.TextEdit] | None:
-    """Answer the edit that formats the whole file; none if it is formatted, or has changed meanwhile."""
+    """Answer a formatting request: one edit of the whole text, or an empty list if it is formatted or has changed
+    meanwhile.
+    """
     from tilec.frontend.syntax.formatting import format_kernel
 
     source, edition = document.source, document.edition

@@ -29,31 +29,32 @@ class Document:
     _names: Names | None = None
 
     def change(self, text: str) -> None:
-        """Replace the text, and forget all results for the old one."""
+        """Replace the text, count a new edition, and forget the results and names of the old one."""
         self.source = SourceFile(self.source.path, text)
         self.edition += 1
         self.checked = self.scheduled = self._names = None
 
     @property
     def names(self) -> Names:
-        """Return the names of the text, resolved at first use."""
+        """Return the names in the text and their uses, resolved at first use and kept until the text changes."""
         if self._names is None:
             self._names = _resolve_document(self.source)
         return self._names
 
     def offset(self, line: int, column: int) -> int:
-        """Return the index of a place in the text."""
+        """Return the index into the text of a line and column, which count from 1."""
         return sum(len(text) + 1 for text in self.source.lines[: line - 1]) + column - 1
 
     def find_note(self, notes: Notes, span: Span) -> str | None:
-        """Return the note about a definition: the one with the same start."""
+        """Return the text of the note whose place in this file begins where the span does, or None."""
         at = span.line, span.column
         return next((text for where, text in notes if not where.file and (where.line, where.column) == at), None)
 
 
 def path_of(uri: str) -> str:
-    """Return the path of a URI. What is no file (`untitled:`) gets a path in a folder that does not exist, so that it
-    imports nothing."""
+    """Return the file path of a URI; one that is no file (`untitled:`) gets a path in a folder that does not exist. So
+    it imports nothing.
+    """
     parts = urlsplit(uri)
     if parts.scheme == "file":
         return url2pathname(unquote(parts.path)) if not parts.netloc else f"//{parts.netloc}{unquote(parts.path)}"
@@ -61,7 +62,7 @@ def path_of(uri: str) -> str:
 
 
 def _resolve_document(source: SourceFile) -> Names:
-    """Return the names of a source; none if it cannot be parsed at all."""
+    """Return the names of a source, resolved in what can be parsed; no names if nothing can."""
     try:
         return resolve_names(*parse_repaired(source))
     except (CompileError, RecursionError):
@@ -72,16 +73,16 @@ class Documents(dict[str, Document]):
     """The open files, by their URIs."""
 
     def open(self, uri: str, text: str) -> Document:
-        """Add a file that the editor has opened."""
+        """Add and return the document of a file that the editor has opened, under its URI."""
         document = self[uri] = Document(uri, SourceFile(path_of(uri), text))
         return document
 
     def is_current(self, document: Document, edition: int) -> bool:
-        """Return whether the file is still open with the text of this edition."""
+        """Return whether the document is still open and has the text of this edition."""
         return self.get(document.uri) is document and document.edition == edition
 
     def beside(self, document: Document, path: str) -> Document | None:
-        """Return the file that a document imports by this path: the open one, else the one on the disk."""
+        """Return the document at a path relative to another one's folder: the open one, else the disk's, or None."""
         place = Path(document.source.path).parent / path
         for other in self.values():
             if Path(other.source.path) == place:
@@ -93,8 +94,9 @@ class Documents(dict[str, Document]):
         return Document(place.as_uri(), source) if place.is_absolute() else None
 
     def origin(self, document: Document, origin: Origin) -> tuple[Document, Symbol | None] | None:
-        """Return the file that a name comes from, and the name there (None: the file itself is meant). An imported name
-        may be imported there too."""
+        """Return the file that an imported name comes from and its symbol there (None: the file itself); None if not
+        found. An imported name may be imported there too.
+        """
         name = origin.name
         for path in origin.files:
             there = self.beside(document, path)
@@ -107,7 +109,7 @@ class Documents(dict[str, Document]):
         return None
 
     def find_starred_name(self, document: Document, name: str) -> tuple[Document, Symbol] | None:
-        """Return a name that the file has by `from .file import *`."""
+        """Return the file and symbol of a name that the document gets by `from .file import *`, or None."""
         for star in document.names.stars:
             for path in star.files:
                 there = self.beside(document, path)

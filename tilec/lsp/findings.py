@@ -26,14 +26,18 @@ HARMLESS_CODES = frozenset({"no-kernel"})
 def convert_diagnostics(
     found: Iterable[Diagnostic], source: SourceFile, uri: str, units: CodeUnits, site: str | None
 ) -> list[types.Diagnostic]:
-    """Return each diagnostic once: scheduling a kernel finds again what checking it has found. Codes link to `site`."""
+    """Convert diagnostics to the protocol's, without repeated ones, their codes linked to `site` (None: not linked).
+    Scheduling a kernel finds again what checking it has found. Codes link to `site`.
+    """
     return [_convert_diagnostic(one, source, uri, units, site) for one in dict.fromkeys(found)]
 
 
 def _convert_diagnostic(
     found: Diagnostic, source: SourceFile, uri: str, units: CodeUnits, site: str | None
 ) -> types.Diagnostic:
-    """Return a diagnostic in the protocol's type, at a line of this file."""
+    """Convert a diagnostic to the protocol's, linked to `site` if given; one of an imported file to the line of the
+    import.
+    """
     labels = [label for label in (found.primary, *found.secondary) if label is not None and label.span.line > 0]
     # An error in another file is shown at the line of this file through which it is reached.
     shown = next((label for label in labels if not label.span.file), None)
@@ -56,7 +60,7 @@ def _convert_diagnostic(
 
 
 def _import_line(labels: list[Label], source: SourceFile) -> int:
-    """Return the line that imports the labels' file, if it is recognisable; else the first."""
+    """Return the number of the line that seems to import a file of these labels; 1 if there is none."""
     stems = {Path(label.span.file).stem for label in labels}
     for number, line in enumerate(source.lines, start=1):
         if "import" in line and any(re.search(rf"\b{re.escape(stem)}\b", line) for stem in stems):
@@ -65,7 +69,9 @@ def _import_line(labels: list[Label], source: SourceFile) -> int:
 
 
 def _message_text(found: Diagnostic, shown: Label | None) -> str:
-    """Return title, label, notes and help of a diagnostic as lines."""
+    """Return a diagnostic's message, a line each: title, text of the shown label (None: of the primary one), notes,
+    help.
+    """
     label = shown if shown is not None else found.primary
     lines = [found.title, *([label.text] if label is not None and label.text else [])]
     lines += [f"note: {note}" for note in found.notes]
@@ -73,7 +79,7 @@ def _message_text(found: Diagnostic, shown: Label | None) -> str:
 
 
 def _convert_location(label: Label, source: SourceFile, uri: str, units: CodeUnits) -> types.Location:
-    """Return the place of a label, in this file or in an imported one."""
+    """Return a label's place as the protocol's location, in this file or in the imported one that it names."""
     if not label.span.file:
         return types.Location(uri, units.range(label.span, source.lines))
     file = source.of(label.span)
@@ -82,7 +88,9 @@ def _convert_location(label: Label, source: SourceFile, uri: str, units: CodeUni
 
 
 def find_fixes(found: Iterable[Diagnostic], source: SourceFile) -> Iterator[tuple[Diagnostic, Span, str]]:
-    """Yield each fix with the span to replace, where the wrong text occurs exactly once in the diagnostic's range."""
+    """Yield each diagnostic of this file with a fix, the span of the wrong text, which occurs there once, and its
+    replacement.
+    """
     for one in found:
         if one.fix is None or one.primary is None or one.primary.span.file:
             continue
@@ -91,7 +99,7 @@ def find_fixes(found: Iterable[Diagnostic], source: SourceFile) -> Iterator[tupl
 
 
 def _find_only_place(word: str, span: Span, source: SourceFile) -> Span | None:
-    """Return the span of a word within another span; None unless it occurs there exactly once."""
+    """Return the span of a word inside another span, or None unless it occurs there exactly once."""
     whole = rf"(?<![\w.]){re.escape(word)}(?!\w)"
     places = [
         (number, found.start() + 1)

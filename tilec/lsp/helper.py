@@ -26,8 +26,9 @@ class WorkerClient:
         self._asked: Question | None = None
 
     async def ask(self, question: Question, is_wanted: Callable[[], bool]) -> Answer | None:
-        """Return the answer; None if it is no longer wanted at its turn, times out, or ends the worker. A worker that
-        has ended is started and asked once more, because an earlier question may have ended it."""
+        """Ask the worker when its turn comes, and return the answer; None if unwanted by then, timed out or failed
+        twice. A worker that has ended is started and asked once more, because an earlier question may have ended it.
+        """
         async with self._lock:
             if not is_wanted():
                 return None
@@ -48,7 +49,7 @@ class WorkerClient:
             return None
 
     async def _answer(self, question: Question) -> Answer:
-        """Send a question to the worker, which is started if none runs, and return its answer."""
+        """Send a pickled question to the worker, starting it if none runs, and wait for its answer."""
         if self._process is None or self._process.returncode is not None:
             self._process = await _start_worker()
             self._watch = asyncio.create_task(_watch_process(self._process))
@@ -63,12 +64,12 @@ class WorkerClient:
         return found
 
     def abandon_file(self, path: str) -> None:
-        """Stop the worker if it is busy with this file."""
+        """Kill the worker if it is answering a question about this file."""
         if self._asked is not None and self._asked.source.path == path:
             self.stop()
 
     def stop(self) -> None:
-        """Kill the worker, if one runs."""
+        """Kill the worker process if one runs; the next question starts a new one."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -76,7 +77,7 @@ class WorkerClient:
 
 
 async def _start_worker() -> Process:
-    """Start a worker process with pipes for questions and answers."""
+    """Start a worker process, with pipes for questions and answers, that cannot import from the current folder."""
     # Without the current folder (-P): it is the editor's, and may contain any Python.
     ours = str(Path(tilec.__file__).parents[1])
     program = f"import sys; sys.path.insert(0, {ours!r}); from tilec.lsp.worker import main; main()"
@@ -86,7 +87,7 @@ async def _start_worker() -> Process:
 
 
 async def _watch_process(process: Process) -> None:
-    """Wait for the process to end; kill it if this task ends first."""
+    """Wait until a process ends, and kill it if this task is cancelled before; then close its pipe."""
     try:
         await process.wait()
     finally:

@@ -16,7 +16,7 @@ _UNSCHEDULED = "not scheduled yet"
 
 
 def describe_place(document: Document, documents: Documents, line: int, column: int) -> tuple[str, Span] | None:
-    """Return the description of a place, and the part of the text that it is about."""
+    """Return a Markdown description of the word at a place, and its span; None if there is nothing to say."""
     text = document.source.lines[line - 1]
     word, start = word_at(text, column)
     span = Span(line, start, line, start + len(word))
@@ -35,13 +35,13 @@ def describe_place(document: Document, documents: Documents, line: int, column: 
         if file is not None and other is not None:
             parts += _describe_definition(file[0], other)
     parts += _explain_diagnostics(document, line, column)
-    if _is_statement(document, line):
+    if _lies_in_function(document, line):
         parts += _describe_schedules(document, line, column)
     return ("\n\n".join(parts), span) if parts and word else None
 
 
 def _describe_symbol(document: Document, documents: Documents, symbol: Symbol, place: Span) -> Iterator[str]:
-    """Yield the kind and value of a name, its definition, and the layout of a buffer."""
+    """Yield Markdown on a name: its kind and value, its definition, and for a buffer its layout."""
     entry = find_name(symbol.name, document.source.text) if symbol.kind == "module" else None
     value = document.find_note(document.checked.values, place) if document.checked is not None else None
     yield f"**{symbol.name}** ({symbol.kind}){': ' + value if value and symbol.kind != 'module' else ''}"
@@ -62,7 +62,7 @@ def _describe_symbol(document: Document, documents: Documents, symbol: Symbol, p
 
 
 def _describe_definition(document: Document, symbol: Symbol) -> Iterator[str]:
-    """Yield the defining line; for a function its whole header, and its docstring."""
+    """Yield, as Markdown, the line that defines a symbol; for a function its header, then its docstring."""
     first = symbol.places[0]
     lines = [document.source.lines[first.line - 1].strip()]
     if symbol.node is not None and symbol.node.body:
@@ -76,7 +76,7 @@ def _describe_definition(document: Document, symbol: Symbol) -> Iterator[str]:
 
 
 def _explain_diagnostics(document: Document, line: int, column: int) -> Iterator[str]:
-    """Yield the texts of `tilec explain` for the diagnostics here."""
+    """Yield, as Markdown, the explanation of each diagnostic of this file whose span holds a place."""
     from tilec.driver.explanations import EXPLANATIONS
 
     for answer in (document.checked, document.scheduled):
@@ -86,13 +86,15 @@ def _explain_diagnostics(document: Document, line: int, column: int) -> Iterator
                 yield f"**{found.severity}[{found.code}]** {' '.join(EXPLANATIONS.get(found.code, '').split())}"
 
 
-def _is_statement(document: Document, line: int) -> bool:
-    """Return whether the line lies in a function, and so may have a schedule."""
+def _lies_in_function(document: Document, line: int) -> bool:
+    """Return whether a line lies in a function, lambda or comprehension of the file, and so may have a schedule."""
     return any(is_in_span(scope.span, line, 1) or scope.span.line == line for scope in document.names.scopes[1:])
 
 
 def _describe_schedules(document: Document, line: int, column: int) -> Iterator[str]:
-    """Yield the schedules of the innermost statements around a place, or that there are none yet."""
+    """Yield Markdown on the schedule of the innermost statements at a place, or "not scheduled yet"; nothing after
+    errors.
+    """
     if document.checked is not None and not document.checked.is_clean:
         return
     if document.checked is None or document.scheduled is None:
@@ -103,8 +105,7 @@ def _describe_schedules(document: Document, line: int, column: int) -> Iterator[
 
 
 def _innermost_notes(notes: Notes, line: int, column: int) -> Iterator[tuple[Span, str]]:
-    """Yield the notes on the statements around a place that begin last. A place on a statement's line counts as inside
-    it."""
+    """Yield the notes of those statements at a place that begin last; a place anywhere on their first line counts."""
     own = ((span, text) for span, text in notes if not span.file)
     at = [(span, text) for span, text in own if is_in_span(span, line, column) or span.line == line]
     latest = max(((span.line, span.column) for span, _ in at), default=None)

@@ -43,11 +43,11 @@ class Symbol:
 
     @property
     def spans(self) -> list[Span]:
-        """All its occurrences, in the order of the text."""
+        """Return all definitions and uses of the symbol, each once, in the order of the text."""
         return sorted({*self.places, *self.uses}, key=_start_place)
 
     def definition_of_use(self, line: int, column: int) -> Span:
-        """Return the definition that a use refers to: for a buffer the allocation, else the last one before the use."""
+        """Return the span of the last definition at or before a use, else the first; of a buffer always the first."""
         if self.kind == "buffer":
             return self.places[0]
         before = [span for span in self.places if _start_place(span) <= (line, column)]
@@ -63,7 +63,7 @@ class Scope:
     symbols: dict[str, Symbol] = field(default_factory=dict)
 
     def find(self, name: str) -> Symbol | None:
-        """Return the symbol that a name means here, from this scope or an outer one."""
+        """Return the symbol that a name means in this scope: its own, else an outer scope's, or None."""
         if name in self.symbols:
             return self.symbols[name]
         return None if self.parent is None else self.parent.find(name)
@@ -95,12 +95,12 @@ class Names:
         return self.scopes[0]
 
     def symbols(self) -> Iterator[Symbol]:
-        """Yield the symbols of all scopes."""
+        """Yield the symbols of all scopes of the file."""
         for scope in self.scopes:
             yield from scope.symbols.values()
 
     def at(self, line: int, column: int) -> tuple[Symbol, Span] | None:
-        """Return the name at a place, or ending there."""
+        """Return the symbol that has an occurrence at a place, or ending there, with the span of that; or None."""
         for symbol in self.symbols():
             for span in symbol.spans:
                 if is_in_span(span, line, column):
@@ -108,15 +108,15 @@ class Names:
         return None
 
     def member_at(self, line: int, column: int) -> Member | None:
-        """Return the `base.name` whose name is at a place."""
+        """Return the `base.name` whose part `name` is at a place, or None."""
         return next((m for m in self.members if is_in_span(m.span, line, column)), None)
 
     def unresolved_at(self, line: int, column: int) -> str | None:
-        """Return the name at a place, if no scope defines it."""
+        """Return the name at a place that no scope defines, or None."""
         return next((name for span, name in self.unresolved.items() if is_in_span(span, line, column)), None)
 
     def visible(self, line: int, column: int) -> dict[str, Symbol]:
-        """Return the names visible at a place; an inner scope hides an outer one."""
+        """Return the symbols visible at a place, by name; an inner scope hides the names of outer ones."""
         inside = [scope for scope in self.scopes if scope is self.top or is_in_span(scope.span, line, column)]
         found: dict[str, Symbol] = {}
         for scope in reversed(inside):
@@ -131,11 +131,12 @@ def is_in_span(span: Span, line: int, column: int) -> bool:
 
 
 def _start_place(span: Span) -> tuple[int, int]:
+    """Return the line and column where a span begins."""
     return span.line, span.column
 
 
 def resolve_names(module: ast.Module, is_whole: bool = True) -> Names:
-    """Return the names of a file."""
+    """Return the scopes, symbols, uses and members of a parsed file, from its syntax alone."""
     names = Names(module, is_whole)
     reader = _NameResolver(names)
     top = reader.open_scope(module.span, None)
@@ -157,7 +158,7 @@ class _NameResolver:
         """`name=` in calls of functions of the file: that function's parameters."""
 
     def open_scope(self, span: Span, parent: Scope | None) -> Scope:
-        """Add a scope to the file's and return it."""
+        """Add a scope with this text and parent to the file's scopes, and return it."""
         scope = Scope(span, parent)
         self.names.scopes.append(scope)
         return scope
@@ -165,7 +166,9 @@ class _NameResolver:
     # ---- bindings ----------------------------------------------------------------------------------------------------
 
     def bind_all(self, body: tuple[ast.Stmt, ...], scope: Scope) -> None:
-        """Define in a scope all names that its statements bind, those of nested blocks too."""
+        """Define in a scope all names that statements bind, also in nested blocks, but not inside functions. A
+        statement of other Python counts if it binds a single name.
+        """
         for node in body:
             match node:
                 case ast.Assign(targets=targets, value=value):
@@ -201,7 +204,7 @@ class _NameResolver:
         return symbol
 
     def _bind_target(self, target: ast.Expr | ast.Starred, kind: Kind, scope: Scope) -> None:
-        """Define the names of an assignment's target."""
+        """Define the plain names in an assignment's target, also in tuples, as symbols of a kind."""
         match target:
             case ast.Name(id=name, span=span):
                 self._bind_name(name, span, kind, scope)
@@ -212,7 +215,7 @@ class _NameResolver:
                 pass
 
     def _bind_import(self, node: ast.Import, scope: Scope) -> None:
-        """Define the names that an import binds, with the files that they come from."""
+        """Define the names that an import binds, with the files they may come from; note star imports."""
         origins: dict[Span, Origin] = {}
         for alias, file, itself in list_import_paths(node, "") if is_relative_import(node) else ():
             if alias.name == "*":
@@ -237,7 +240,9 @@ class _NameResolver:
     # ---- uses --------------------------------------------------------------------------------------------------------
 
     def visit_node(self, node: ast.Node, scope: Scope) -> None:
-        """Record the uses of names in a node, in the scope that it opens or is in."""
+        """Record the names that a node uses, opening scopes for functions, lambdas and comprehensions. Unknown names
+        are kept as unresolved.
+        """
         match node:
             case ast.Name(id=name, span=span):
                 symbol = scope.find(name)
@@ -270,7 +275,7 @@ class _NameResolver:
                 self._visit_parts(node, scope)
 
     def _visit_parts(self, node: Any, scope: Scope) -> None:
-        """Visit the nodes directly inside a node or a tuple."""
+        """Visit the nodes in a node's fields, or in a tuple, at any depth of tuples."""
         parts = node if isinstance(node, tuple) else [getattr(node, f.name) for f in dataclasses.fields(node)]
         for part in parts:
             if isinstance(part, tuple):
@@ -279,7 +284,7 @@ class _NameResolver:
                 self.visit_node(part, scope)
 
     def _visit_function(self, node: ast.Function, scope: Scope) -> None:
-        """Open the scope of a function, bind its names and visit its parts."""
+        """Open a function's scope, bind its parameters and names, and record the uses in its parts."""
         inner = self.functions[IdentityKey(node)] = self.open_scope(node.span, scope)
         self._bind_parameters(node.params, scope, inner)
         self.bind_all(node.body, inner)
@@ -289,7 +294,7 @@ class _NameResolver:
             self.visit_node(statement, inner)
 
     def _bind_parameters(self, params: tuple[ast.Parameter, ...], scope: Scope, inner: Scope) -> None:
-        """Define a function's parameters; defaults are evaluated in the scope around it."""
+        """Define parameters in the inner scope, and record the uses in annotations and, outside it, in defaults."""
         for p in params:
             if not p.name:
                 continue
@@ -301,7 +306,7 @@ class _NameResolver:
                     self.visit_node(part, inner if part is p.annotation else scope)
 
     def _note_keywords(self, keywords: tuple[ast.Keyword, ...], called: ast.Function) -> None:
-        """Keep `name=` arguments of a call as uses of the called function's parameters."""
+        """Record `name=` arguments of a call, to become uses of the called function's parameters."""
         names = {p.name for p in called.params}
         for keyword in keywords:
             if keyword.name in names:
@@ -311,7 +316,9 @@ class _NameResolver:
 
 
 def _kind_of_value(value: ast.Expr, scope: Scope) -> Kind:
-    """Return the kind of a name that is assigned a value: buffer, constant or variable."""
+    """Return "buffer" for a value that allocates or types a tensor, else "constant" in the file's scope or
+    "variable".
+    """
     function = value.function if isinstance(value, ast.Call) else value
     if isinstance(function, ast.Attribute) and function.name.startswith(("alloc_", "Tensor", "StridedTensor", "empty")):
         return "buffer"
@@ -319,7 +326,7 @@ def _kind_of_value(value: ast.Expr, scope: Scope) -> Kind:
 
 
 def _kind_of_function(node: ast.Function) -> Kind:
-    """Return the kind of a function by its decorators: kernel, macro or function."""
+    """Return "kernel", "macro" or "function", by the last names of a function's decorators."""
     for decorator in node.decorators:
         function = decorator.function if isinstance(decorator, ast.Call) else decorator
         name = function.name if isinstance(function, ast.Attribute) else getattr(function, "id", "")
@@ -331,7 +338,9 @@ def _kind_of_function(node: ast.Function) -> Kind:
 
 
 def _find_word(span: Span, name: str, text: str) -> Span:
-    """Return the span of a name in unparsed text, outside of decorators and comments."""
+    """Return the span of a name's first occurrence in unparsed text, skipping decorators and comments; `span` if
+    none.
+    """
     for down, line in enumerate(text.split("\n")):
         if not line.startswith(("@", "#")) and name in line:
             column = line.index(name) + 1

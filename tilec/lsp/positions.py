@@ -19,24 +19,24 @@ class CodeUnits:
     encoding: str = "utf-16"
 
     def length(self, text: str) -> int:
-        """Return the number of the editor's code units in a text."""
+        """Return how many of the editor's code units a text takes."""
         codec, width = _CODECS[self.encoding]
         return len(text.encode(codec, "surrogatepass")) // width
 
     def range(self, span: Span, lines: Sequence[str]) -> types.Range:
-        """Return the range of a span in a text of these lines; the beginning of the text for a span without a place."""
+        """Convert a span to the editor's range, clipped to the text; its end is never before its start."""
         start = self._position(span.line, span.column, lines)
         end = self._position(span.end_line, span.end_column, lines)
         return types.Range(start, max(start, end, key=lambda at: (at.line, at.character)))
 
     def _position(self, line: int, column: int, lines: Sequence[str]) -> types.Position:
-        """Return a place in the editor's count; the nearest end of the text for one outside of it."""
+        """Convert a line and column to the editor's position; outside the lines, the beginning or end of the text."""
         if not 1 <= line <= len(lines):
             return types.Position(0, 0) if line < 1 else types.Position(len(lines), 0)
         return types.Position(line - 1, self.length(lines[line - 1].rstrip("\r")[: max(column - 1, 0)]))
 
     def place(self, position: types.Position, lines: Sequence[str]) -> tuple[int, int]:
-        """Return line and column; a position outside the text becomes the nearest place inside."""
+        """Convert the editor's position to a line and column that count from 1, the nearest inside the text."""
         if position.line >= len(lines):
             return len(lines), len(lines[-1]) + 1
         text, left = lines[position.line].rstrip("\r"), position.character

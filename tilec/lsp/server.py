@@ -34,7 +34,7 @@ class _Protocol(LanguageServerProtocol):
     """Also answers malformed requests, because their sender waits."""
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """Return the parsed message; answer a malformed request with an error."""
+        """Parse a message of the protocol; for a malformed request send an error answer and raise it again."""
         try:
             return super().structure_message(data)
         except JsonRpcException as error:
@@ -57,28 +57,32 @@ class Server(LanguageServer):
         self._looking: set[asyncio.Task[None]] = set()
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Write the error to the editor's log, without the traceback."""
+        """Write an error's type and message, without its traceback, to the editor's log."""
         self.log(f"{type(error).__name__}: {error}")
 
     def log(self, message: str) -> None:
+        """Write a message to the editor's log as an error."""
         self.window_log_message(types.LogMessageParams(types.MessageType.Error, message))
 
     @property
     def units(self) -> CodeUnits:
+        """Return the code units that the editor and the server agreed on."""
         encoding = self.workspace.position_encoding
         return CodeUnits(str(encoding.value if isinstance(encoding, types.PositionEncodingKind) else encoding))
 
     # ---- analysis of a text ------------------------------------------------------------------------------------------
 
     def start_analysis(self, document: Document, pause: float = 0.0) -> None:
-        """Start checking and scheduling a document."""
+        """Start a task that checks and schedules a document after a pause, and abandon an older scheduling of it."""
         self.scheduler.abandon_file(document.source.path)
         task = asyncio.ensure_future(self._analyse(document, document.edition, pause))
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
 
     async def _analyse(self, document: Document, edition: int, pause: float) -> None:
-        """Check a text after a pause, publish the result, then schedule it and publish again."""
+        """Wait, check a text and publish the result; if it has no errors, schedule it and publish again. It stops when
+        the text has changed, and logs a check that fails.
+        """
         is_current = functools.partial(self.documents.is_current, document, edition)
         await asyncio.sleep(pause)
         options = _relevant_options(document, self.options)
@@ -99,7 +103,7 @@ class Server(LanguageServer):
             self.publish(document)
 
     def publish(self, document: Document) -> None:
-        """Send the editor all diagnostics of a file that are known so far."""
+        """Send the editor all diagnostics found so far for a document, by checking and by scheduling."""
         found = [d for answer in (document.checked, document.scheduled) if answer for d in answer.diagnostics]
         source = document.checked.source if document.checked is not None else document.source
         listed = findings.convert_diagnostics(found, source, document.uri, self.units, self.site)
@@ -107,13 +111,17 @@ class Server(LanguageServer):
 
 
 def _relevant_options(document: Document, options: CompileOptions) -> CompileOptions:
-    """Return the options with only those -D constants that the file mentions: an editor opens other files too."""
+    """Return the options with only those -D constants whose names occur in the document's text. An editor opens other
+    files too.
+    """
     text = document.source.text
     return replace(options, defines=tuple(d for d in options.defines if d[0] in text))
 
 
 def serve_editor(options: CompileOptions, site: str | None) -> None:
-    """Serve an editor on standard input and output until it disconnects. Diagnostics link to `site`, if any."""
+    """Serve an editor on standard input and output until it disconnects, and stop the workers; link diagnostics to
+    `site`. None: they have no links.
+    """
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
     server = Server(options, site)
     register_requests(server)
@@ -134,7 +142,7 @@ def serve_editor(options: CompileOptions, site: str | None) -> None:
 
 
 def register_requests(server: Server) -> None:
-    """Register the server's request handlers."""
+    """Register the handlers of all requests and notifications that the server answers."""
     feature = server.feature
     feature(types.TEXT_DOCUMENT_DID_OPEN)(functools.partial(_did_open, server))
     feature(types.TEXT_DOCUMENT_DID_CHANGE)(functools.partial(_did_change, server))
@@ -161,9 +169,12 @@ def register_requests(server: Server) -> None:
 def _make_request_handler(
     server: Server, handler: Callable[[answers.AnswerContext, Document, Any], Any]
 ) -> Callable[[Any], Awaitable[Any]]:
-    """Return a handler for requests about open files. Errors are logged, and answered with nothing."""
+    """Make the handler of a request about an open file; on an error, or for another file, it answers with nothing.
+    Errors are logged.
+    """
 
     async def answer_request(params: Any) -> Any:
+        """Answer a request with what `handler` returns; None, logged, if it raises an error or the file is not open."""
         document = server.documents.get(params.text_document.uri)
         if document is None:
             return None
@@ -181,11 +192,12 @@ def _make_request_handler(
 
 
 def _did_open(server: Server, params: types.DidOpenTextDocumentParams) -> None:
+    """Add a file that the editor has opened, and start its analysis."""
     server.start_analysis(server.documents.open(params.text_document.uri, params.text_document.text))
 
 
 def _did_change(server: Server, params: types.DidChangeTextDocumentParams) -> None:
-    """Replace the text of an open file, and analyse it after a pause."""
+    """Replace the text of an open document, and start its analysis after a pause; do nothing for a file not open."""
     document = server.documents.get(params.text_document.uri)
     if document is not None and params.content_changes:
         document.change(params.content_changes[-1].text)
@@ -193,7 +205,7 @@ def _did_change(server: Server, params: types.DidChangeTextDocumentParams) -> No
 
 
 def _did_save(server: Server, params: types.DidSaveTextDocumentParams) -> None:
-    """Analyse the files that import the saved one again."""
+    """Start a new analysis of each open document that imports the saved file."""
     saved = server.documents.get(params.text_document.uri)
     for document in list(server.documents.values()):
         imported = document.checked.source.imported.values() if document.checked is not None else ()
@@ -203,7 +215,7 @@ def _did_save(server: Server, params: types.DidSaveTextDocumentParams) -> None:
 
 
 def _did_close(server: Server, params: types.DidCloseTextDocumentParams) -> None:
-    """Forget a closed file, and remove its diagnostics from the editor."""
+    """Forget a closed document, abandon its scheduling, and remove its diagnostics from the editor."""
     document = server.documents.pop(params.text_document.uri, None)
     if document is not None:
         server.scheduler.abandon_file(document.source.path)

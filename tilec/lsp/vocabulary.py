@@ -52,7 +52,9 @@ class Context:
 
 
 def find_context(text: str, offset: int) -> Context:
-    """Return the context of the character at `offset` of a text."""
+    """Return, from unfinished text, whether an offset is in code, string or comment, its word and the open call
+    there.
+    """
     kind: Literal["code", "string", "comment"] = "code"
     calls: list[tuple[str, int, list[str], str | None]] = []
     before, last = text[:offset], ""
@@ -83,7 +85,7 @@ def find_context(text: str, offset: int) -> Context:
 
 
 def _is_closed(token: str) -> bool:
-    """Return whether a string literal has its closing quote; a comment never has."""
+    """Return whether a string literal's text ends with its closing quotes; False for a comment."""
     if token.startswith("#"):
         return False
     quote = token[:3] if token[:3] in ('"""', "'''") else token[0]
@@ -91,19 +93,20 @@ def _is_closed(token: str) -> bool:
 
 
 def language_names(text: str) -> tuple[str, ...]:
-    """Return the names of `tilelang.language` in the file."""
+    """Return the names under which a file imports `tilelang.language`, and "T"."""
     return tuple(dict.fromkeys([*(a or b for a, b in _IMPORTED.findall(text)), "T"]))
 
 
 def canonical_name(word: str, text: str) -> str:
-    """Return a dotted word with `T.` in place of the file's name for the language."""
+    """Return a dotted word with `T.` in place of the file's name for the language; other words unchanged."""
     head, dot, rest = word.partition(".")
     return f"T.{rest}" if dot and head in language_names(text) else word
 
 
 def word_at(line: str, column: int) -> tuple[str, int]:
-    """Return the dotted word around a column (from 1), up to the end of its part there, and the column where it
-    begins."""
+    """Return the dotted word at a column, cut after the part there, and its first column; "" without a word. Columns
+    count from 1.
+    """
     for found in _WORD.finditer(line):
         if found.start() < column <= found.end() + 1:
             end = column - 1
@@ -114,24 +117,24 @@ def word_at(line: str, column: int) -> tuple[str, int]:
 
 
 def find_name(word: str, text: str) -> LanguageEntry | None:
-    """Return the language's documentation of a dotted word."""
+    """Return the documentation entry of a dotted word of the language, or None."""
     return list_documented_names().get(canonical_name(word, text))
 
 
 def signature_text(name: LanguageEntry) -> str:
-    """Return the signature of a call."""
+    """Return the signature of a documentation entry as text."""
     return name.signature if isinstance(name.signature, str) else format_signature(name.signature)
 
 
 def to_markdown(name: LanguageEntry) -> str:
-    """Return a name's notation, its meaning and an example as Markdown."""
+    """Return an entry's signature, its meaning and an example, if it has one, as Markdown."""
     found = find_example(*name.names)
     fenced = f"\n\n```python\n{found.rstrip()}\n```" if found else ""
     return f"```python\n{signature_text(name)}\n```\n{format_meaning(name)}{fenced}"
 
 
 def language_members(prefix: str, text: str) -> Iterator[tuple[str, LanguageEntry]]:
-    """Yield the possible next parts after `T.` or another dotted prefix of the language, with their documentation."""
+    """Yield each name that may follow a dotted prefix of the language, as `T.`, with its documentation entry."""
     head = canonical_name(prefix, text)
     if head == "T.GemmWarpPolicy.":
         policy = list_documented_names()["T.GemmWarpPolicy"]
@@ -143,7 +146,9 @@ def language_members(prefix: str, text: str) -> Iterator[tuple[str, LanguageEntr
 
 
 def missing_keywords(call: OpenCall, text: str) -> Iterator[tuple[str, str]]:
-    """Yield the parameters of a call that are not given yet, and their notation."""
+    """Yield the name and the text, as `dtype=None`, of each parameter that an open call has not given yet. A call of an
+    unknown name has none.
+    """
     entry = find_name(call.name, text)
     if entry is None or not isinstance(entry.signature, Signature):
         return
@@ -155,7 +160,9 @@ def missing_keywords(call: OpenCall, text: str) -> Iterator[tuple[str, str]]:
 
 
 def parameter_texts(entry: LanguageEntry) -> tuple[str, ...]:
-    """Return the parameters of a call as its signature shows them, without a lone `*`."""
+    """Return the texts of a call's parameters as its signature shows them, without a lone `*`; none for a plain
+    notation.
+    """
     if isinstance(entry.signature, str):
         return ()
     shown = ("*args",) if entry.signature.variadic else ()

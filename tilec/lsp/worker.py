@@ -48,12 +48,12 @@ class Answer:
 
     @property
     def is_clean(self) -> bool:
-        """Return whether there is neither an error nor a bug."""
+        """Return whether the answer has neither an error among its diagnostics nor an internal error."""
         return self.bug is None and not any(d.severity == "error" for d in self.diagnostics)
 
 
 def answer_question(question: Question) -> Answer:
-    """Check or schedule a text, and return the results; errors and bugs are results too."""
+    """Check or schedule a text, as the question says, and return the answer; errors and bugs become part of it."""
     try:
         return _check_file(question) if question.step == "check" else _schedule_file(question)
     except CompileError as error:
@@ -69,7 +69,7 @@ _MAX_VALUES = 4
 
 
 def _check_file(question: Question) -> Answer:
-    """Find the errors of a text, and the values of its names."""
+    """Check a text, and return its errors and warnings, and notes on the values that its names get."""
     from tilec.driver.build import check_file
     from tilec.driver.observer import Observer
     from tilec.ops.language.values import PoisonedValue, Value, describe_value
@@ -77,6 +77,7 @@ def _check_file(question: Question) -> Answer:
     given: dict[Span, list[Value]] = {}
 
     def record_value(span: Span, value: Value) -> None:
+        """Record a value of the name at a span, at most `_MAX_VALUES` of them and no poisoned one."""
         values = given.setdefault(span, [])
         if len(values) < _MAX_VALUES and not isinstance(value, PoisonedValue):
             values.append(value)
@@ -95,7 +96,7 @@ def _check_file(question: Question) -> Answer:
 
 
 def _constant_text(value: Any) -> str | None:
-    """Return a constant as it is written; None for anything else."""
+    """Return a constant, or a tuple of constants, as Markdown code; None for any other value."""
     if value is None or isinstance(value, bool | int | float | str):
         return f"`{value!r}`"
     if isinstance(value, tuple):
@@ -108,7 +109,7 @@ def _constant_text(value: Any) -> str | None:
 
 
 def _schedule_file(question: Question) -> Answer:
-    """Plan the kernels of a text, and describe their schedules and layouts."""
+    """Plan the kernels of a text, and return warnings and notes on their schedules and tile layouts."""
     from tilec.driver.build import plan_kernels
     from tilec.driver.observer import Observer
     from tilec.ir.tile import Buffer
@@ -117,6 +118,7 @@ def _schedule_file(question: Question) -> Answer:
     tiles: dict[Span, Span] = {}
 
     def record_tile(span: Span, value: Value) -> None:
+        """Record the span of the name that is bound to a buffer, by the span of its allocation."""
         if isinstance(value, Buffer):
             tiles[value.span] = span
 
@@ -128,7 +130,7 @@ def _schedule_file(question: Question) -> Answer:
 
 
 def _schedule_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
-    """Yield the schedule of each loop and statement, by its place."""
+    """Yield the span of each planned loop and statement with its schedule in words."""
     from tilec.sched.trace import record_loop
 
     of = f" on {plan.target.name}"
@@ -148,7 +150,7 @@ def _schedule_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
 
 
 def _layout_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
-    """Yield the layout of each tile, by the place of its allocation."""
+    """Yield the span of each tile's allocation with the layout of its shared memory or registers in words."""
     from tilec.ir.warp_text import show_fragment, show_shared
 
     for assignment in plan.assignment.kernels:
@@ -163,7 +165,7 @@ def _layout_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
 
 
 def _serve_questions(questions: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer pickled questions until their stream ends."""
+    """Read pickled questions, each after its length, and write answers likewise, until the stream ends."""
     while len(head := questions.read(LENGTH.size)) == LENGTH.size:
         (length,) = LENGTH.unpack(head)
         body = questions.read(length)
@@ -175,7 +177,7 @@ def _serve_questions(questions: IO[bytes], answers: IO[bytes]) -> None:
 
 
 def main() -> None:
-    """Answer questions from standard input on standard output; other output goes to standard error."""
+    """Answer questions from standard input on standard output; other output is sent to standard error."""
     # Output of libraries must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -73,6 +73,8 @@ class AtomicTile(tile.TileOp):
     wait: Literal["at once"] | None = field(default=None, metadata=BY_PASSES)
 
     def element(self, place: tuple[tile.Expr, ...], sources: tuple[tile.Expr, ...]) -> tile.Store:
+        """Return the atomic store that combines the source's element, converted, into the destination's element at
+        `place`."""
         buffer = self.destination.buffer
         value = converted(sources[0], buffer.dtype)
         return tile.Store(buffer, place, value, self.span, atomic=self.kind, order=self.order)
@@ -82,7 +84,9 @@ class AtomicTile(tile.TileOp):
 
 
 def _read_order(call: Call, kind: tile.Atomic) -> tile.Order:
-    """Return the memory order of a call, if this combination supports it."""
+    """Return a call's memory order, relaxed if it has none, `consume` as acquire; refuses one unsupported by the
+    combination.
+    """
     name = call["memory_order"].value if "memory_order" in call.arguments else None
     if name is None:
         return "relaxed"
@@ -94,7 +98,7 @@ def _read_order(call: Call, kind: tile.Atomic) -> tile.Order:
 
 
 def _check_target(call: Call, name: str, buffer: tile.Buffer, kind: tile.Atomic) -> None:
-    """Refuse a fragment, and element types that the combination does not support."""
+    """Raise an error if the target is a fragment, or its element type has no such atomic combination."""
     if buffer.scope == "fragment":
         raise_error(
             "wrong-scope",
@@ -115,7 +119,8 @@ def _check_target(call: Call, name: str, buffer: tile.Buffer, kind: tile.Atomic)
 
 
 def _read_element(call: Call, name: str, kind: tile.Atomic) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
-    """Return buffer and indices of an argument that must be one element."""
+    """Return buffer and indices of an argument of an atomic call; raises an error unless it is one element. The buffer
+    is checked by `_check_target`."""
     access = call[name].value
     if not isinstance(access, Access) or access.has_extent:
         raise_error(
@@ -133,7 +138,7 @@ def _read_element(call: Call, name: str, kind: tile.Atomic) -> tuple[tile.Buffer
 
 
 def _build_store(kind: tile.Atomic, call: Call) -> tuple[tile.Store, ...]:
-    """Build the store `dst = combination(dst, value)`; with return_prev it sets the variable `PREVIOUS`."""
+    """Build the atomic store of a value, combined by `kind`, to one element; with return_prev it sets `PREVIOUS`."""
     value_name = "src" if kind == "store" else "value"
     buffer, indices = _read_element(call, "dst", kind)
     value = as_expr(call[value_name], buffer.dtype)
@@ -143,14 +148,14 @@ def _build_store(kind: tile.Atomic, call: Call) -> tuple[tile.Store, ...]:
 
 
 def _build_load(call: Call) -> tuple[tile.Store, ...]:
-    """Build an atomic load, which sets the variable `PREVIOUS`."""
+    """Build the atomic load of one element, a store of nothing that sets the variable `PREVIOUS`."""
     buffer, indices = _read_element(call, "src", "load")
     nothing, previous = make_constant(0, buffer.dtype), tile.Var(PREVIOUS, buffer.dtype)
     return (tile.Store(buffer, indices, nothing, call.span, "load", _read_order(call, "load"), previous),)
 
 
 def _build_vector_stores(lanes: int, call: Call) -> tuple[tile.Store, ...]:
-    """Build one store for each of `lanes` neighbours along the last dimension, from both first elements on. With
+    """Build an atomic add for each of `lanes` neighbours along the last dimension, from both first elements on. With
     return_prev each sets a variable `PREVIOUS`."""
     buffer, (*rest, first) = _read_first_element(call, "dst", lanes)
     _check_target(call, "dst", buffer, "add")
@@ -166,7 +171,8 @@ def _build_vector_stores(lanes: int, call: Call) -> tuple[tile.Store, ...]:
 
 
 def _read_first_element(call: Call, name: str, lanes: int) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
-    """Return buffer and indices of the first of `lanes` neighbours: an element, a slice of them, or a whole buffer."""
+    """Return buffer and indices of the first of `lanes` neighbours: an element, a slice of them or a whole buffer; else
+    refuse."""
     value = call[name].value
     if isinstance(value, tile.Buffer) and not value.is_dynamic and value.shape[-1] >= lanes:
         return value, tuple(tile.int32_const(0) for _ in value.shape)
@@ -190,8 +196,9 @@ def _offset_index(index: tile.Expr, lane: int) -> tile.Expr:
 def merge_vector_atomics(
     variables: tuple[tile.Var, ...], extents: tuple[int, ...], body: tuple[tile.Stmt, ...]
 ) -> tuple[int, tuple[tile.Stmt, ...]]:
-    """Rewrite T.atomic_addx4(dst[i, j * 4], value[i, j * 4]) over j as T.atomic_add(dst[i, j], value[i, j]) over four
-    times as many j. Return the new extent of the last variable and the new body, or both unchanged."""
+    """Rewrite vector atomic adds in a nest's body as adds of one element over more iterations; return last extent and
+    body. Both are unchanged where that is impossible. T.atomic_addx4(dst[i, j * 4], value[i, j * 4]) over j becomes
+    T.atomic_add(dst[i, j], value[i, j]) over four times as many j."""
     unchanged = extents[-1], body
     stores = [s for s in body if isinstance(s, tile.Store) and s.atomic == "add" and s.previous is None]
     if len(stores) != len(body):
@@ -206,7 +213,8 @@ def merge_vector_atomics(
 
 
 def _merge_stores(group: list[tile.Store], last: tile.Var) -> tile.Store | None:
-    """Return the store that does the same as the group in `len(group)` times as many iterations, if there is one."""
+    """Return the store of one element that does what the group does, in more iterations; None unless all are
+    neighbours. There are `len(group)` times as many iterations."""
     first = group[0]
     places = [(s.buffer, s.indices) for s in group]
     values = [(s.value.buffer, s.value.indices) for s in group if isinstance(s.value, tile.Load)]
@@ -219,7 +227,8 @@ def _merge_stores(group: list[tile.Store], last: tile.Var) -> tile.Store | None:
 
 
 def _divide_index(run: list[tuple[tile.Buffer, tuple[tile.Expr, ...]]], last: tile.Var) -> tuple[tile.Expr, ...] | None:
-    """Return the index that visits the run one by one: `[i, j * 4]` … `[i, j * 4 + 3]` become `[i, j]`."""
+    """Return the index `[i, j]` for a run of indices `[i, j * n]` to `[i, j * n + n - 1]` in one buffer; None for
+    others."""
     buffer, (*rest, index) = run[0][0], run[0][1]
     form = affine_form(index)
     fixed = [a for a, _ in form.terms if a != last] + rest
@@ -235,7 +244,8 @@ def _divide_index(run: list[tuple[tile.Buffer, tuple[tile.Expr, ...]]], last: ti
 
 
 def _check_atomic(kind: tile.Atomic, call: Call) -> tile.TileOp:
-    """Return the atomic combination of a whole tile that a call outside T.Parallel makes."""
+    """Return the atomic combination of a whole tile with a region that a call makes; raises an error for unequal
+    shapes. It refuses return_prev."""
     if "return_prev" in call.arguments and call.read_boolean("return_prev"):
         call.refuse("return_prev", "False for a whole tile")
     src = call.read_region("value")
@@ -256,7 +266,7 @@ def _check_atomic(kind: tile.Atomic, call: Call) -> tile.TileOp:
 
 
 def _evaluate_atomic(op: AtomicTile, env: Environment) -> None:
-    """Combine the source with the destination in numpy."""
+    """Combine the source with the destination in numpy, and write the result to the destination."""
     import numpy as np
 
     src, dst = op.regions
@@ -278,7 +288,7 @@ tile, or a box of one: then `value` is a tile or a part of a tensor, of the same
 
 
 def _make_spelling(name: str, kind: tile.Atomic, what: str, *more: Parameter) -> Spelling:
-    """Make the name of one combination, for elements and for whole tiles."""
+    """Make the documented `T.` name of one atomic combination, for elements and for whole tiles."""
     return Spelling(
         Signature(f"T.{name}", (*_VALUE, _ORDER, *more)),
         _DOC.format(what=what),
@@ -288,7 +298,7 @@ def _make_spelling(name: str, kind: tile.Atomic, what: str, *more: Parameter) ->
 
 
 def _make_vector_spelling(lanes: int) -> Spelling:
-    """Make T.atomic_addx2 or T.atomic_addx4."""
+    """Make the documented name T.atomic_addx2 or T.atomic_addx4, which exists inside T.Parallel only."""
     return Spelling(
         Signature(f"T.atomic_addx{lanes}", (*_VALUE, _PREVIOUS, ANNOTATIONS)),
         f"""Add {lanes} adjacent elements from `value` on to those from `dst` on; each addition is atomic.
@@ -328,7 +338,7 @@ define_operation(
 
 @attach_facet(AtomicTile, "lower")
 def lower_atomic(op: AtomicTile, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to one TMA reduction, or to atomic stores element by element."""
+    """Lower an atomic tile to one TMA reduction if `via` says so, else to atomic stores element by element."""
     source, destination = op.regions
     if op.via == "tma_store":
         assert op.kind != "bitor"
@@ -338,7 +348,7 @@ def lower_atomic(op: AtomicTile, context: LoweringContext) -> tuple[warp.Operati
 
 @attach_facet(AtomicTile, "demand")
 def list_atomic_demands(op: AtomicTile, context: LoweringContext) -> tuple[Demand, ...]:
-    """List the demands of the stores, by TMA or by threads."""
+    """List the demands of an atomic tile: one TMA store of its bytes, or stores by the threads."""
     destination = op.regions[1]
     written = math.prod(destination.extent) * destination.buffer.dtype.bytes
     if op.via == "tma_store":
@@ -348,4 +358,5 @@ def list_atomic_demands(op: AtomicTile, context: LoweringContext) -> tuple[Deman
 
 @attach_facet(AtomicTile, "agrees")
 def verify_atomic(op: AtomicTile) -> Iterator[str]:
+    """Yield a violation if source and destination have different shapes."""
     yield from verify_same_shape(*op.regions)

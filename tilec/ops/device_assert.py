@@ -26,7 +26,8 @@ class DeviceAssert(TileOp):
 
 
 def _check_device_assert(call: Call) -> TileOp:
-    """Return the operation of a call of T.device_assert; fail if its condition is always false."""
+    """Return the operation of a call of T.device_assert; raises an error if its condition is always false, or `msg` no
+    string."""
     if not isinstance(call["msg"].value, str):
         call.refuse("msg", "a string")
     value = arithmetic.as_condition(call["condition"])
@@ -37,7 +38,7 @@ def _check_device_assert(call: Call) -> TileOp:
 
 
 def _evaluate_device_assert(op: DeviceAssert, env: Environment) -> None:
-    """Fail if the condition does not hold in some thread."""
+    """Raise the error `assertion-failed` if the condition does not hold in some thread of the evaluated kernel."""
     import numpy as np
 
     if not np.all(env.scalar(op.condition)):
@@ -62,10 +63,12 @@ DEVICE_ASSERT = define_operation(
 
 @attach_facet(DeviceAssert, "lower")
 def lower_device_assert(op: DeviceAssert, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to a branch that traps where the condition does not hold."""
     stop = (warp.Trap(span=op.span),)
     return (warp.Branch(Unary("not", op.condition, BOOL), stop, cursors=context.cursors, span=op.span),)
 
 
 @attach_facet(DeviceAssert, "demand")
 def list_device_assert_demands(op: DeviceAssert, context: LoweringContext) -> tuple[Demand, ...]:
+    """Return the demand of one test in each thread."""
     return (make_demand("elementwise", ops=1, elements=context.threads, threads=context.threads),)

@@ -34,19 +34,23 @@ class Fill(TileOp):
     value: Scalar
 
     def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
+        """Return the store of the value, converted to the tile's type, at `place`."""
         return Store(self.tile.buffer, place, cast_expr(self.value, self.tile.buffer.dtype), self.span)
 
     @property
     def axes(self) -> tuple[Axis, ...]:
+        """Return one axis for each dimension of the tile: a fill can be split along any of them."""
         return tuple(Axis(((0, d),)) for d in range(len(self.tile.extent)))
 
 
 def _check_fill(call: Call) -> TileOp:
+    """Return the fill of a call of T.fill, its value converted to the buffer's type."""
     dst = call.read_region("buffer")
     return Fill(dst, as_expr(call["value"], dst.buffer.dtype), span=call.span)
 
 
 def _check_clear(call: Call) -> TileOp:
+    """Return the fill with 0 of a call of T.clear."""
     dst = call.read_region("buffer")
     return Fill(dst, make_constant(0, dst.buffer.dtype), span=call.span)
 
@@ -67,7 +71,7 @@ def build_masked_fill(op: Fill) -> Parallel:
 
 
 def _evaluate_fill(op: Fill, env: Environment) -> None:
-    """Fill the tile in numpy."""
+    """Write the value to every element of the region in numpy."""
     import numpy as np
 
     (dst,) = op.regions
@@ -93,12 +97,13 @@ define_operation(
 
 @attach_facet(Fill, "lower")
 def lower_fill(op: Fill, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower a fill to one elementwise operation that stores the value."""
     return (build_elementwise(op.regions[0], op.value, context, op.span),)
 
 
 @attach_facet(Fill, "demand")
 def list_fill_demands(op: Fill, context: LoweringContext) -> tuple[Demand, ...]:
-    """List the demands of the stores, or of setting registers."""
+    """List the demands of a fill: stores to memory, or setting registers."""
     region = op.regions[0]
     elements = math.prod(region.extent)
     in_memory = list_store_demands(region.buffer, elements * region.buffer.dtype.bytes, context.threads)
@@ -107,4 +112,5 @@ def list_fill_demands(op: Fill, context: LoweringContext) -> tuple[Demand, ...]:
 
 @attach_facet(Fill, "agrees")
 def verify_fill(op: Fill) -> Iterator[str]:
+    """Yield a violation if the value has another type than the tile."""
     yield from verify_value_dtype(op.value, op.regions[0])

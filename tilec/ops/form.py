@@ -29,6 +29,7 @@ MAX_INT32 = (1 << 31) - 1
 
 
 def _has_dtype(dtype: Any) -> Callable[[Any], bool]:
+    """Return a predicate of values: whether one is an expression of this type."""
     return lambda value: isinstance(value, EXPR_TYPES) and value.dtype == dtype
 
 
@@ -53,18 +54,20 @@ Yes = Literal[True]
 
 
 def find_violations(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
-    """Yield the violations in the operations of a kernel, each with its span."""
+    """Yield the violations of all operations of a kernel, each with its statement's span."""
     for stmt in tile.walk_statements(kernel.body):
         for violation in _find_statement_violations(stmt, kernel):
             yield stmt.span, violation
 
 
 def show_violations(kernel: tile.Kernel) -> Iterator[str]:
+    """Yield the violations of all operations of a kernel as sentences with their lines."""
     return (f"line {span.line}: {violation}" for span, violation in find_violations(kernel))
 
 
 def _find_statement_violations(stmt: tile.Stmt, kernel: tile.Kernel) -> Iterator[str]:
-    """Yield the violations of one operation: of its fields, then among its regions."""
+    """Yield an operation's violations of the first kind found: fields, attributes only passes may set, leader, regions.
+    Nothing for another statement."""
     if not isinstance(stmt, tile.TileOp):
         return
     try:
@@ -91,15 +94,18 @@ def verify_same_shape(one: tile.Region, other: tile.Region) -> Iterator[str]:
 
 
 def verify_same_dtype(one: tile.Region, other: tile.Region) -> Iterator[str]:
+    """Yield a violation if the buffers of two regions have different element types."""
     if one.buffer.dtype != other.buffer.dtype:
         yield f"{one.buffer.name} is {one.buffer.dtype}, {other.buffer.name} is {other.buffer.dtype}"
 
 
 def verify_value_dtype(value: Any, region: tile.Region) -> Iterator[str]:
+    """Yield a violation if a value's type differs from the region's buffer's."""
     if value.dtype != region.buffer.dtype:
         yield f"{show_expr(value)} is {value.dtype}, {region.buffer.name} is {region.buffer.dtype}"
 
 
 def verify_whole_buffer(region: tile.Region) -> Iterator[str]:
+    """Yield a violation if the region is only a part of its buffer."""
     if not region.is_whole:
         yield f"{show_region(region)} is a part of {region.buffer.name}; the operation needs the whole buffer"

@@ -43,35 +43,38 @@ class Demand:
 
 
 def make_demand(kind: InstructionKind, **parameters: int) -> Demand:
+    """Return the demand of one instruction of this kind, its parameters sorted by name."""
     return Demand(kind, tuple(sorted(parameters.items())))
 
 
 def list_no_demands(op: tile.TileOp, context: LoweringContext) -> tuple[Demand, ...]:
-    """Demand only the issue slot: the time of a wait is that of others."""
+    """Return no demands, for an operation that takes only its issue slot: the time of a wait is that of others."""
     return ()
 
 
 def list_load_demands(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
-    """List the demands of loading `size` bytes of a buffer into the registers of `threads` threads. Buffers in
-    registers, tensor memory and barriers demand nothing."""
+    """List the demand of loading `size` bytes from global or shared memory by `threads` threads; nothing for other
+    memory."""
     return _list_access_demands({"global": "ld.global", "shared": "ld.shared"}, buffer, size, threads)
 
 
 def list_store_demands(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
-    """List the demands of storing `size` bytes from registers to a buffer, as `list_load_demands` does for loads."""
+    """List the demand of storing `size` bytes to global or shared memory by `threads` threads; nothing for other
+    memory."""
     return _list_access_demands({"global": "st.global", "shared": "st.shared"}, buffer, size, threads)
 
 
 def _list_access_demands(
     kinds: Mapping[tile.Scope, InstructionKind], buffer: tile.Buffer, size: int, threads: int
 ) -> tuple[Demand, ...]:
-    """List the demand of one access, of the kind for the memory that the buffer lies in."""
+    """List the demand of one access of the kind that `kinds` has for the buffer's memory; nothing if it has none."""
     kind = kinds.get(buffer.scope)
     return () if kind is None else (make_demand(kind, bytes=size, threads=threads),)
 
 
 def make_tensor_map(global_region: tile.Region, buffer: tile.Buffer, context: LoweringContext) -> TensorMap:
-    """Register the TMA descriptor that copies between this region of a tensor and the tile."""
+    """Register and return the TMA descriptor for boxes of this region's size, one panel wide, between tensor and
+    tile."""
     layout = context.shared[buffer.name]
     return context.tensor_map(global_region.buffer, (*global_region.extent[:-1], layout.panel), layout.swizzle, None)
 
@@ -79,8 +82,8 @@ def make_tensor_map(global_region: tile.Region, buffer: tile.Buffer, context: Lo
 def build_tma_store(
     op: tile.TileOp, context: LoweringContext, parts: int, at_once: bool, atomic: Literal["", "add", "min", "max"] = ""
 ) -> tuple[Operation, ...]:
-    """Store a shared tile to a tensor by TMA. Each of `parts` warpgroups stores its own rows; `at_once` waits for
-    completion here."""
+    """Build the TMA store of a shared tile to a tensor, or its atomic reduction, with a wait behind it if `at_once`.
+    Each of `parts` warpgroups stores its own rows."""
     source, destination = op.regions
     rows, box = 0, destination
     if parts > 1:
@@ -102,9 +105,9 @@ def build_elementwise(
     order: tile.Order = "relaxed",
     width: int | None = None,
 ) -> Elementwise:
-    """Build the nest `destination = value`, or an atomic combination of the two, element by element. Each thread moves
-    the elements of a fragment that it holds; without a fragment, runs of `width` elements, by default 16 bytes. A part
-    of a fragment's columns is possible if every thread holds some of them."""
+    """Build the nest `destination = value`, or an atomic combination of the two, converting the type, element by
+    element. Each thread moves the elements of a fragment that it holds; without a fragment, runs of `width` elements,
+    by default 16 bytes. A part of a fragment's columns is possible if every thread holds some of them."""
     regions = [destination, value] if isinstance(value, tile.Region) else [destination]
     held = next((r for r in regions if r.buffer.scope == "fragment"), None)
     extents = destination.shape if held is None else held.extent
@@ -130,8 +133,8 @@ def build_elementwise(
 def index_element(
     region: tile.Region, variables: tuple[tile.Var, ...], extents: tuple[int, ...]
 ) -> tuple[tile.Expr, ...]:
-    """Return the index in the region's buffer of element `variables` of a box of `extents`. Dimensions of extent 1 stay
-    at the region's start; the others follow the box's dimensions in order."""
+    """Return the index in the region's buffer of the element at `variables` in a box of `extents`. Dimensions of extent
+    1 stay at the region's start; the others follow the box's dimensions in order."""
     moving = [v for v, extent in zip(variables, extents, strict=True) if extent != 1]
     dims = zip(region.start, region.extent, strict=True)
     return tuple(start if extent == 1 else add_exprs(start, moving.pop(0)) for start, extent in dims)

@@ -28,16 +28,17 @@ class RefusedStatement(TileOp):
 
 
 def make_refused(reads: tuple[Buffer, ...], writes: tuple[Buffer, ...], span: Span) -> TileOp:
-    """Return the placeholder of a statement that reads and writes these buffers."""
+    """Return the placeholder of a wrong statement that reads and writes these whole buffers."""
     return RefusedStatement(tuple(make_buffer_region(b, span) for b in (*reads, *writes)), len(reads), span=span)
 
 
 def is_refused(stmt: Stmt) -> bool:
-    """Return whether the statement is the placeholder of a wrong one."""
+    """Return whether a statement is the placeholder of a wrong one."""
     return isinstance(stmt, RefusedStatement)
 
 
 def _evaluate_refused(op: RefusedStatement, env: Environment) -> None:
+    """Raise `InternalError`: a kernel with a wrong statement is never evaluated."""
     raise InternalError("a kernel with a mistake is run")
 
 
@@ -51,4 +52,5 @@ attach_facet(RefusedStatement, "demand")(list_no_demands)
 
 @attach_facet(RefusedStatement, "lower")
 def lower_refused(op: RefusedStatement, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Raise `InternalError`: a kernel with a wrong statement is never compiled."""
     raise InternalError("a kernel with a mistake is compiled")

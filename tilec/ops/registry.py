@@ -91,7 +91,7 @@ class Operation(Generic[Op]):
         return self._get_facet("lower")
 
     def _get_facet(self, which: Facet) -> Callable[..., Any]:
-        """Return a facet that must have been attached."""
+        """Return the function attached as the facet `which`; raises `InternalError` if there is none."""
         if which not in self.facets:
             raise InternalError(f"T.{self.name} has no {which}")
         return self.facets[which]
@@ -104,12 +104,12 @@ def list_move_effects(op: tile.TileOp) -> Effects:
 
 
 def list_no_effects(op: tile.TileOp) -> Effects:
-    """Return the effects of an operation that touches no memory."""
+    """Return the effects of an operation that reads and writes nothing."""
     return Effects((), ())
 
 
 def evaluate_nothing(op: tile.TileOp, env: Environment) -> None:
-    """Compute nothing: waits and registers change no result, and `interp`, which runs the roles, models barriers."""
+    """Do nothing: waits and registers change no result, and `interp`, which runs the roles, models barriers."""
 
 
 _OPERATIONS: dict[str, Operation[Any]] = {}
@@ -117,7 +117,9 @@ _SPELLINGS: dict[str, Spelling] = {}
 
 
 def register_operation(operation: Operation[Op]) -> Operation[Op]:
-    """Add an operation to the registry; called once by the file that owns it."""
+    """Add an operation and its spellings to the registry, and its class to tile IR's text if `in_text`; return it. It
+    is called once by the file that owns the operation; a second operation of one name is an error.
+    """
     assert operation.name not in _OPERATIONS, f"two operations are called {operation.name}"
     if operation.type.in_text:
         register_operation_class(operation.type)
@@ -130,7 +132,7 @@ def register_operation(operation: Operation[Op]) -> Operation[Op]:
 def define_operation(
     kind: type[Op], effects: Callable[[Op], Effects], reference: Callable[[Op, Environment], None], *spellings: Spelling
 ) -> Operation[Op]:
-    """Register the operation of a class of tile IR, with its effects, its reference and its `T.*` names."""
+    """Register and return the operation of a class of tile IR, with its effects, its reference and its `T.*` names."""
     return register_operation(Operation(kind, spellings, effects, reference))
 
 
@@ -138,6 +140,7 @@ def attach_facet(of: type[tile.TileOp], which: Facet) -> Callable[[FacetFunction
     """Return a decorator that makes a function the facet `which` of the operation of class `of`."""
 
     def attach_function(function: FacetFunction) -> FacetFunction:
+        """Record the function as the facet, and return it unchanged; a second one is an error."""
         operation = _OPERATIONS[of.name]
         assert which not in operation.facets, f"T.{of.name} has two facets {which}"
         operation.facets[which] = function
@@ -147,12 +150,12 @@ def attach_facet(of: type[tile.TileOp], which: Facet) -> Callable[[FacetFunction
 
 
 def get_operation(name: str) -> Operation[Any]:
-    """Return the operation of a `TileOp`'s name."""
+    """Return the registered operation of this name, which must exist."""
     return _OPERATIONS[name]
 
 
 def find_operation(name: str) -> Operation[Any] | None:
-    """Return the operation of this name, if there is one."""
+    """Return the registered operation of this name; None if there is none."""
     return _OPERATIONS.get(name)
 
 
@@ -163,9 +166,10 @@ def list_operations() -> Iterator[Operation[Any]]:
 
 
 def find_spelling(name: str) -> Spelling | None:
-    """Return the spelling `T.name`, if it names an operation on whole tiles."""
+    """Return the spelling of `T.name`, given without the `T.`; None if no operation has it."""
     return _SPELLINGS.get(name)
 
 
 def list_spelling_names() -> tuple[str, ...]:
+    """Return all spellings' names, without the `T.`, sorted."""
     return tuple(sorted(_SPELLINGS))

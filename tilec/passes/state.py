@@ -98,7 +98,7 @@ class KernelState:
 
     @property
     def strategy(self) -> Strategy:
-        """The command line's pipeline strategy, or else the kernel's."""
+        """Return the command line's pipeline strategy; "unspecialize" if that is auto and the kernel asks for it."""
         is_auto = self.options.pipeline_strategy == "auto"
         return "unspecialize" if is_auto and "unspecialised" in self.kernel.asks else self.options.pipeline_strategy
 
@@ -157,6 +157,7 @@ class FileState:
 
 
 def _require_value(value: T | None, what: str) -> T:
+    """Return the value, or raise an internal error if no pass has made it yet."""
     if value is None:
         raise InternalError(f"no pass has made the {what} yet")
     return value

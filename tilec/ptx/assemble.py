@@ -51,9 +51,9 @@ class AssemblerResult:
 
 
 def assemble_module(ptx: str, target: str, *, opt_level: int = 3, line_info: bool = False) -> AssemblerResult:
-    """Assemble and link one PTX module for `target`. Raises `InternalError` for PTX that is refused: that is a bug in
-    tilec, not in the kernel. With `line_info` the cubin maps each instruction to its line of the kernel; the
-    instructions are the same."""
+    """Assemble and link one PTX module for `target` in a process of its own; raise `InternalError` if that fails. That
+    is a bug in tilec, not in the kernel. With `line_info` the cubin maps each instruction to its line of the kernel;
+    the instructions are the same."""
     options = [f"-arch={target}", "-verbose", *_LEVELS[opt_level], *(["-lineinfo"] if line_info else [])]
     if "setmaxnreg" in ptx:
         # nvJitLink compiles PTX relocatable (-c), and relocatable code may not move registers between warps: setmaxnreg
@@ -73,7 +73,7 @@ def assemble_module(ptx: str, target: str, *, opt_level: int = 3, line_info: boo
 
 @cache
 def find_assembler_error(ptx: str, target: str) -> str | None:
-    """Return the assembler's first error in PTX that a user wrote; None if it has none."""
+    """Return the assembler's first error in PTX that a user wrote, or general words; None if it accepts the PTX."""
     try:
         assemble_module(ptx, target, opt_level=0)
     except InternalError as error:
@@ -83,7 +83,7 @@ def find_assembler_error(ptx: str, target: str) -> str | None:
 
 
 def parse_result(cubin: bytes, info: str) -> AssemblerResult:
-    """Return a cubin with the parsed log."""
+    """Return a cubin together with the entries and remarks parsed from the assembler's log."""
     entries = parse_entries(info)
     return AssemblerResult(cubin, info, entries, parse_remarks(info, entries))
 
@@ -93,7 +93,8 @@ _LEVELS = {0: ("-O0",), 1: ("-Xptxas=-O1",), 2: ("-Xptxas=-O2",), 3: ("-O3",)}
 
 
 def _link_module(ptx: str, options: list[str]) -> tuple[bytes, str]:
-    """Return the cubin and the log of a module, in this process."""
+    """Return the cubin and the log of a PTX module, linked in this process; raise `InternalError` if nvJitLink refuses
+    it."""
     from cuda.bindings import nvjitlink
 
     data = ptx.encode()
@@ -117,7 +118,7 @@ def _link_module(ptx: str, options: list[str]) -> tuple[bytes, str]:
 
 
 def _read_log(size: int, handle: int, read: Callable[[int, bytearray], None]) -> str:
-    """Return a log of nvJitLink, given its size and the function that reads it."""
+    """Return a log of nvJitLink as text, given its size and the function that reads it."""
     buffer = bytearray(size)
     if size:
         read(handle, buffer)
@@ -125,7 +126,7 @@ def _read_log(size: int, handle: int, read: Callable[[int, bytearray], None]) ->
 
 
 def _refusal_message(ptx: str, log: str) -> str:
-    """Return a message with the assembler's errors, each with the PTX line it names."""
+    """Return a message with all lines of the assembler's log, each followed by the PTX line that it names."""
     lines = ptx.split("\n")
     message = ["the assembler rejected the PTX"]
     for entry in log.splitlines():
@@ -146,7 +147,7 @@ _WARNING = re.compile(r"^ptxas (?:.*; )?warning\s*:\s*(.*)$")
 
 
 def parse_entries(info: str) -> tuple[EntryReport, ...]:
-    """Return the kernels that the log reports on, in the log's order.
+    """Return the resources of the kernels that the linker kept, from the assembler's log and in its order.
 
     The compiler's lines give stack and spills, then registers; the linker's, at the end, the shared memory. Only
     kernels that the linker kept are reported.
@@ -174,7 +175,7 @@ def parse_entries(info: str) -> tuple[EntryReport, ...]:
 
 
 def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, ...]:
-    """Return what deserves a warning: the assembler's numbered advice, its warnings, and spills."""
+    """Return the warnings in a log and the spills of its entries as remarks, with entry and PTX line where known."""
     remarks = []
     for line in info.splitlines():
         if match := _ADVICE.match(line):
@@ -195,7 +196,7 @@ def parse_remarks(info: str, entries: tuple[EntryReport, ...]) -> tuple[Remark, 
 
 
 def _remark_kind(text: str) -> RemarkKind:
-    """Return the kind of a remark of the assembler."""
+    """Return the kind of an assembler's remark by its wording, `assembler-warning` for any other wording."""
     # By wording, not by number: each family has a dozen numbers (C7504–C7508, C7509–C7516, C7518, C7520; C7517, C7519).
     if "setmaxnreg" in text:
         return "setmaxnreg-ignored"

@@ -25,8 +25,8 @@ _LENGTH = 8  # bytes of the length of the log
 def assemble_cached(
     ptx: str, target: str, folder: Path | None, *, opt_level: int = 3, afresh: bool = False
 ) -> assembler.AssemblerResult:
-    """Return the result of `assembler.assemble_module`, from the folder where it is there (None: no cache). `afresh`
-    ignores existing entries."""
+    """Return the assembled module, from the cache in `folder` unless `afresh`, or assembled and added; None: no
+    cache."""
     if folder is None:
         return assembler.assemble_module(ptx, target, opt_level=opt_level)
     path = folder / "assembled" / cache_key(ptx, target, opt_level)
@@ -40,13 +40,14 @@ def assemble_cached(
 
 
 def cache_key(ptx: str, target: str, opt_level: int) -> str:
-    """Return a hash of everything that machine code depends on."""
+    """Return a hash of everything that machine code depends on: PTX, target, level, assembler version and format."""
     version = installed_versions().get("nvidia-nvjitlink", "")
     return sha256(repr((_FORMAT, version, target, opt_level, ptx)).encode()).hexdigest()
 
 
 def _read_result(path: Path, ptx: str) -> assembler.AssemblerResult | None:
-    """Return the result in a file of the cache; None if it is missing, damaged or of other PTX."""
+    """Return the assembled module in a file of the cache and mark it as used; None if missing, damaged or of other
+    PTX."""
     try:
         data = read_entry(path, path.name)
         length = int.from_bytes(data[:_LENGTH], "little")
@@ -58,14 +59,15 @@ def _read_result(path: Path, ptx: str) -> assembler.AssemblerResult | None:
 
 
 def _is_machine_code_of(ptx: str, found: assembler.AssemblerResult) -> bool:
-    """Return whether there is code, and a report, for each entry of the PTX and no other."""
+    """Return whether a cubin has code and a report for each entry of the PTX, and for no other."""
     entries = set(re.findall(r"^[^/\n]*\.entry\s+([\w$]+)", ptx, re.MULTILINE))
     has_code = all(f"\0.text.{name}\0".encode() in found.cubin for name in entries)
     return found.cubin.startswith(b"\x7fELF") and has_code and {entry.name for entry in found.entries} == entries
 
 
 def _delete_oldest(folder: Path) -> None:
-    """Delete half of the entries where there are too many. Other processes may do the same at the same time."""
+    """Delete the least recently used entries, down to half of the limit, if there are more; file errors are ignored.
+    Other processes may do the same at the same time."""
     with suppress(OSError):
         found = [entry for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False)]
         entries = [(entry.stat().st_mtime_ns, entry.path) for entry in found]

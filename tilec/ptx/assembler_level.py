@@ -9,7 +9,7 @@ REDUCED_LEVEL = 1
 
 
 def count_consecutive_waits(ptx: str) -> int:
-    """Return the largest number of consecutive waits for wgmma without a branch between.
+    """Return the largest number of `wgmma.wait_group` in a row of a PTX text, without a branch or label between.
 
     The time of ptxas 13.0 at -O2 and -O3 for a sequence of products, each with loads of its own and a wait, grows with
     its third power: 3.6 seconds for 50, 11.5 for 75, 28 for 100, with registers spilt from 75 on. At -O1 100 take 3.2
@@ -29,7 +29,8 @@ def count_consecutive_waits(ptx: str) -> int:
 
 
 def choose_assembler_level(ptx: str, opt_level: int, asked: int | None) -> int:
-    """Return the level `asked` for, else that of the compilation, reduced where the assembler would take too long."""
+    """Return the level `asked` for, or else that of the compilation, reduced if consecutive waits would take
+    minutes."""
     if asked is not None:
         return asked
     return opt_level if count_consecutive_waits(ptx) <= MAX_CONSECUTIVE_WAITS else min(opt_level, REDUCED_LEVEL)

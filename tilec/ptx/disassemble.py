@@ -19,8 +19,8 @@ def find_disassembler() -> str | None:
 
 
 def disassemble_cubin(cubin: bytes) -> str | None:
-    """Return the text of all functions of a cubin; None without a disassembler, or where it cannot read the cubin. With
-    line information, `//## File "gemm.tl", line 28` precedes the instructions of a line."""
+    """Return the disassembly of all functions of a cubin; None without a disassembler, or if it cannot read the cubin.
+    With line information, `//## File "gemm.tl", line 28` precedes the instructions of a line."""
     program = find_disassembler()
     if program is None:
         return None

@@ -93,19 +93,19 @@ def _make_rows(
     release: tuple[int, int] = (1, 0),
     requirements: tuple[Requirement, ...] = (),
 ) -> list[Row]:
-    """Return rows that differ only in their stems, which are separated by spaces."""
+    """Return table rows for several stems, separated by spaces, that otherwise are the same."""
     return [Row(stem, operands, sm, release, requirements=requirements) for stem in stems.split()]
 
 
 def _make_specific_rows(
     stems: str, operands: str, sm: int, release: tuple[int, int], requirements: tuple[Requirement, ...] = ()
 ) -> list[Row]:
-    """Return rows that differ only in their stems, of instructions that need an architecture-specific target."""
+    """Return table rows for several stems of instructions that need an architecture-specific target, such as sm_90a."""
     return [Row(stem, operands, sm, release, True, requirements) for stem in stems.split()]
 
 
 def _build_rows() -> tuple[Row, ...]:
-    """Return the rows of all instructions but those of matrices, tensor copies and tensor memory."""
+    """Return the table's rows of all instructions but tensor copies."""
     return (
         # Arithmetic and logic.
         *_make_rows("add sub mul", "dss", requirements=(*_BF16_ARITHMETIC, _PAIRS_OF_F32)),
@@ -237,7 +237,7 @@ def _build_rows() -> tuple[Row, ...]:
 
 
 def _build_tensor_copy_rows(rank: str) -> tuple[Row, ...]:
-    """Return the rows of tensor copies of a rank, such as `2d`."""
+    """Return the table's rows of tensor copies of a rank, such as `2d`."""
     return (
         Row(f"cp.async.bulk.tensor.{rank}.shared::cluster", "mtmy?s?s?", 90, (8, 0), requirements=_PAIR),
         Row(f"cp.async.bulk.tensor.{rank}.shared::cta", "mtmy?s?", 90, (8, 6), requirements=_PAIR),
@@ -254,7 +254,7 @@ ROWS: dict[str, Row] = {row.stem: row for row in _ALL_ROWS}
 
 @cache
 def find_row(opcode: str) -> Row | None:
-    """Return the row of an instruction by its whole opcode; None for an unknown instruction."""
+    """Return the row of the longest leading part of an opcode that the table has; None for an unknown instruction."""
     stem = opcode
     while stem and stem not in ROWS:
         stem = stem.rpartition(".")[0]
@@ -263,13 +263,13 @@ def find_row(opcode: str) -> Row | None:
 
 @cache
 def _operand_pattern(operands: str) -> tuple[tuple[str, bool], ...]:
-    """Return the kind of each operand of a row, and whether it may be left out."""
+    """Return, for each operand of a row's pattern, its letter and whether it may be left out."""
     return tuple((kind, optional == "?") for kind, optional in re.findall(r"(\w)(\??)", operands))
 
 
 @cache
 def _find_target_error(opcode: str, target: str, version: str) -> str | None:
-    """Return why the target or the PTX version lacks an instruction; None if they have it."""
+    """Return in words why the target or the PTX version lacks an instruction or its modifier; None if they have it."""
     row = find_row(opcode)
     assert row is not None
     match = re.fullmatch(r"sm_(\d+)([af]?)", target)
@@ -297,7 +297,8 @@ def _find_target_error(opcode: str, target: str, version: str) -> str | None:
 
 
 def check_instruction(instruction: ptx.Instruction, target: str, version: str) -> str | None:
-    """Return the error of an instruction on a target (`sm_90a`) at a PTX version (`8.0`); None if it has none."""
+    """Return the error of an instruction on a target (`sm_90a`) at a PTX version (`8.0`) in words; None if it has
+    none."""
     row = find_row(instruction.opcode)
     if row is None:
         return f"unknown instruction {instruction.opcode}"
@@ -305,7 +306,7 @@ def check_instruction(instruction: ptx.Instruction, target: str, version: str) -
 
 
 def _find_operand_error(instruction: ptx.Instruction, row: Row) -> str | None:
-    """Return which operand has the wrong kind, or that their number is wrong; None if they fit the row."""
+    """Return in words which operand has the wrong kind, or that their number is wrong; None if they fit the row."""
     pattern = _operand_pattern(row.operands)
     operands = instruction.operands
     least = sum(not optional for _, optional in pattern)

@@ -18,23 +18,24 @@ _RESERVED = re.compile(r"_|WARP_SZ|vprintf|tilec_smem|__tilec_.*|printf_argument
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether PTX or tilec uses the name itself. A kernel, which is found by its name, cannot have it."""
+    """Return whether PTX or tilec uses a name itself, so that no kernel can have it."""
     return _RESERVED.fullmatch(name) is not None
 
 
 def parameter_name(name: str) -> str:
-    """Return the name of a parameter in PTX: its own unless that is reserved."""
+    """Return a parameter's name in PTX: its own, with a `$` behind it if that is reserved."""
     return f"{name}$" if is_reserved(name) else name
 
 
 def separate_parameters(module: Module) -> Module:
-    """Rename the parameters that have the name of a kernel of the module."""
+    """Return the module with a `$` behind parameters that have the name of one of its kernels."""
     kernels = {entry.name for entry in module.entries}
     return replace(module, entries=tuple(_separate_entry(entry, kernels) for entry in module.entries))
 
 
 def _separate_entry(entry: Entry, kernels: set[str]) -> Entry:
-    """Return the entry with a `$` behind parameters that have the name of a kernel."""
+    """Return an entry with a `$` behind parameters that have a kernel's name, in its body too; unchanged without
+    any."""
     renamed = {param.name: f"{param.name}$" for param in entry.params if param.name in kernels}
     if not renamed:
         return entry
@@ -43,7 +44,7 @@ def _separate_entry(entry: Entry, kernels: set[str]) -> Entry:
 
 
 def _rename_parameters(item: Item, renamed: Mapping[str, str]) -> Item:
-    """Rename the parameters that an item reads: `[name]` of a load, or `name` where its address is taken."""
+    """Return an instruction with the parameters that it reads renamed, `[name]` or `name`; other items unchanged."""
     if not isinstance(item, Instruction):
         return item
     operands = list(item.operands)

@@ -33,7 +33,7 @@ class PtxSyntaxError(Exception):
 
 
 def parse_module(text: str) -> ptx.Module:
-    """Return the translation unit; every instruction, label and declaration carries its line."""
+    """Parse PTX text to a module whose items carry their lines; raise `PtxSyntaxError` if it cannot be read."""
     try:
         parts = _make_parser().parse(text)
     except UnexpectedInput as error:
@@ -52,7 +52,7 @@ def parse_module(text: str) -> ptx.Module:
 
 @lru_cache(maxsize=1)
 def _make_parser() -> Lark:
-    """Return the parser of the grammar, which builds the module as it reads."""
+    """Return the parser of PTX's grammar, which builds the module as it reads; it is made once."""
     grammar = resources.grammar_text("ptx.lark")
     return Lark(grammar, parser="lalr", lexer="contextual", transformer=_ModuleBuilder(), maybe_placeholders=False)
 
@@ -80,11 +80,12 @@ class _TaggedPart:
 
 
 def _values_tagged(children: Iterable[Any], tag: str) -> list[Any]:
+    """Return the values of those children that are declaration parts with this tag."""
     return [child.value for child in children if isinstance(child, _TaggedPart) and child.tag == tag]
 
 
 def _parse_integer(token: str) -> int:
-    """Return an integer of PTX: decimal, hexadecimal, binary, or octal by a leading 0."""
+    """Return the value of an integer of PTX: decimal, hexadecimal, binary, or octal by a leading 0."""
     text = token.removesuffix("U")
     if len(text) > 1 and text[0] == "0" and text[1] not in "xXbB":
         return int(text, 8)
@@ -92,7 +93,7 @@ def _parse_integer(token: str) -> int:
 
 
 def _parse_alignment(token: Token) -> int:
-    """Return an alignment, which must be a power of two."""
+    """Return the value of an alignment; raise a syntax error unless it is a power of two."""
     align = _parse_integer(token)
     if align < 1 or align & (align - 1):
         raise PtxSyntaxError(f"{align} is not an alignment: it must be a power of two", token.line or 0)
@@ -100,14 +101,14 @@ def _parse_alignment(token: Token) -> int:
 
 
 def _type_bytes(type_name: str) -> int:
-    """Return the bytes of a type, such as 4 for `f16x2`."""
+    """Return the bytes of a PTX type, such as 4 for `f16x2`; a predicate counts as 1."""
     if type_name == "pred":
         return 1
     return _SIZES[type_name.lstrip("pbusftred")] if not type_name.endswith("x2") else 4
 
 
 def _make_rule(build: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return the method of a grammar rule that builds a value from the rule's children."""
+    """Return the parser's method of a grammar rule that builds a value by calling `build` with the rule's children."""
     return lambda _, children: build(children)
 
 
@@ -119,6 +120,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
     register = _make_rule(lambda children: ptx.Reg(str(children[0])))
 
     def symbol(self, children: list[Token]) -> ptx.Operand:
+        """Return a name as an operand: the constant `WARP_SZ` as 32, `_` as the sink register, others as symbols."""
         name = str(children[0])
         return ptx.Imm(32) if name == "WARP_SZ" else ptx.Reg("_") if name == "_" else ptx.Symbol(name)
 
@@ -126,13 +128,16 @@ class _ModuleBuilder(Transformer[Token, Any]):
     integer = _make_rule(lambda children: ptx.Imm(_parse_integer(children[0])))
 
     def float_bits(self, children: list[Token]) -> ptx.FloatImm:
+        """Return a float immediate from its bits in hexadecimal, `0f…` for f32 and `0d…` for f64."""
         text = children[0]
         return ptx.FloatImm(int(text[2:], 16), 32 if text[1] in "fF" else 64)
 
     def decimal(self, children: list[Token]) -> ptx.FloatImm:
+        """Return a decimal number as an f64 immediate."""
         return ptx.FloatImm(struct.unpack("<Q", struct.pack("<d", float(children[0])))[0], 64)
 
     def inner(self, children: list[Any]) -> ptx.Address:
+        """Return the address inside brackets, with its offset or 0."""
         offset = _parse_integer(children[1]) if len(children) > 1 else 0
         return ptx.Address(children[0], offset)
 
@@ -148,7 +153,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
     # -- items of a body -----------------------------------------------------------------------------------------------
 
     def instruction(self, children: list[Any]) -> ptx.Instruction:
-        """Return an instruction with its guard, if it has one."""
+        """Return an instruction with its guard, operands and line; spaces in the opcode are dropped."""
         guard: ptx.Guard | None = None
         if isinstance(children[0], ptx.Guard):
             guard, children = children[0], children[1:]
@@ -160,18 +165,20 @@ class _ModuleBuilder(Transformer[Token, Any]):
     label = _make_rule(lambda children: ptx.Label(children[0][:-1].rstrip(), children[0].line or 0))
 
     def location(self, children: list[Token]) -> ptx.Loc:
+        """Return a `.loc` with file, line and column."""
         file, line, column = (int(child) for child in children[:3])
         return ptx.Loc(file, line, column, children[0].line or 0)
 
     def register_name(self, children: list[Token]) -> tuple[str, int | None, int]:
-        """Return a declared name, its count in angle brackets (None: one register), and its line."""
+        """Return a declared name, its count in angle brackets (None: one register), and its line; refuse too large a
+        count."""
         count = int(children[1]) if len(children) > 1 else None
         if count is not None and count > MAX_REGISTERS:
             raise PtxSyntaxError(f"more than {MAX_REGISTERS:,} registers of one name", children[0].line or 0)
         return str(children[0]), count, children[0].line or 0
 
     def register_declaration(self, children: list[Any]) -> tuple[ptx.RegDecl, ...]:
-        """Return the registers that one `.reg` line declares."""
+        """Return a declaration for each name of one `.reg` line, with its type and vector width."""
         lanes = 1
         if children[0].type == "VECTOR_WIDTH":
             lanes, children = int(children[0][2:]), children[1:]
@@ -179,7 +186,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return tuple(ptx.RegDecl(type_name, name, count, line, lanes) for name, count, line in children[1:])
 
     def prototype(self, children: list[Any]) -> ptx.Prototype:
-        """Return the prototype of an indirect call."""
+        """Return the prototype of an indirect call: its name, results and parameters."""
         lists = [child for child in children if isinstance(child, tuple)]
         # The name stands between the two lists: a list before it holds what the function returns.
         has_returns = isinstance(children[1], tuple)
@@ -197,7 +204,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
     # -- declarations --------------------------------------------------------------------------------------------------
 
     def variable_attribute(self, children: list[Any]) -> _TaggedPart:
-        """Return an alignment, linkage or vector width, tagged as such."""
+        """Return a variable's alignment, linkage or vector width as a tagged part; other attributes are dropped."""
         token = children[0]
         if not isinstance(token, Token):
             return _TaggedPart("attribute", None)
@@ -215,7 +222,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
     numbers = _make_rule(lambda children: [Token("INT", number.strip()) for number in children[0][1:-1].split(",")])
 
     def initial_address(self, children: list[Token]) -> _InitialAddress:
-        """Return an address in an initialiser: a name and what is added to it."""
+        """Return an initialiser's address, a name and the sum of added numbers; refuse a wrapper other than
+        `generic(…)`."""
         names = [child for child in children if child.type == "NAME"]
         if len(names) == 2 and names[0] != "generic":
             raise PtxSyntaxError(f"'{names[0]}(…)' in an initialiser", names[0].line or 0)
@@ -224,6 +232,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return _InitialAddress(str(names[-1]), addend, None)
 
     def masked_address(self, children: list[Any]) -> _InitialAddress:
+        """Return an address in an initialiser with the bit mask that selects its part."""
         address: _InitialAddress = children[1]
         return replace(address, mask=_parse_integer(children[0]))
 
@@ -231,7 +240,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
     variable_name = _make_rule(lambda children: _TaggedPart("name", children))
 
     def variable(self, children: list[Any]) -> tuple[ptx.Variable, ...]:
-        """Return the variables of one declaration, with their initial bytes."""
+        """Return the variables of one declaration, with their initial bytes and relocations; refuse too large a one."""
         tokens = {child.type: child for child in children if isinstance(child, Token)}
         type_name = str(tokens["TYPE"])[1:]
         linkage = tokens.get("LINKAGE") or (_values_tagged(children, "linkage") or ["."])[0]
@@ -258,7 +267,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
     param_attribute = _make_rule(lambda children: _TaggedPart("align", _parse_alignment(children[0])))
 
     def param(self, children: list[Any]) -> ptx.Param:
-        """Return a parameter; its size is None unless it is an array."""
+        """Return a parameter with its type and alignment; its size in bytes is None unless it is an array."""
         tokens = {child.type: child for child in children if isinstance(child, Token)}
         align = (_values_tagged(children, "align") or [None])[0]
         size = (_values_tagged(children, "extent") or [None])[0]
@@ -271,11 +280,12 @@ class _ModuleBuilder(Transformer[Token, Any]):
     params = _make_rule(lambda children: tuple(child for child in children if child is not None))
 
     def directive(self, children: list[Token]) -> _TaggedPart:
+        """Return a performance directive as tagged text, its values joined by commas."""
         name, *values = children
         return _TaggedPart("directive", " ".join([str(name), ", ".join(str(value) for value in values)]).rstrip())
 
     def entry(self, children: list[Any]) -> ptx.Entry:
-        """Return a kernel, with the names of its registers resolved."""
+        """Return a kernel with its parameters, directives and body, in which names of registers are resolved."""
         name = next(child for child in children if isinstance(child, Token) and child.type == "NAME")
         rest = children[children.index(name) + 1 :]
         params: tuple[ptx.Param, ...] = ()
@@ -289,7 +299,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
     function_body = _make_rule(lambda children: _TaggedPart("body", tuple(_flatten_items(children))))
 
     def function(self, children: list[Any]) -> ptx.Function:
-        """Return a function or its declaration, with the names of its registers resolved."""
+        """Return a function, or its declaration with body None; names of registers are resolved."""
         name = next(child for child in children if isinstance(child, Token) and child.type == "NAME")
         position = children.index(name)
         before = [child for child in children[:position] if isinstance(child, tuple)]
@@ -315,7 +325,8 @@ class _ModuleBuilder(Transformer[Token, Any]):
         return _TaggedPart("file", (int(children[0]), unquote_text(str(children[1])[1:-1])))
 
     def start(self, children: list[Any]) -> ptx.Module:
-        """Return the module: the last definition of each function, and its aliases."""
+        """Return a file's module, with definitions preferred to declarations, and aliases; refuse one without version
+        or target."""
         version, target = _values_tagged(children, "version"), _values_tagged(children, "target")
         if not version or not target:
             raise PtxSyntaxError("a module must start with .version and .target", 1)
@@ -335,7 +346,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
 
 
 def _flatten_items(children: Iterable[Any]) -> Iterator[ptx.Item]:
-    """Yield the items in order; one `.reg` line may declare several registers."""
+    """Yield the items of a body in order, those of tuples one by one, without the ignored ones."""
     for child in children:
         if isinstance(child, tuple):
             yield from child
@@ -353,7 +364,7 @@ class _InitialAddress:
 
 
 def _initial_values(values: Iterable[Any]) -> Iterator[Token | _InitialAddress]:
-    """Yield the numbers and addresses of an initialiser, however it is nested."""
+    """Yield the numbers and addresses of an initialiser in order, out of all its nested braces."""
     for value in values:
         if isinstance(value, list):
             yield from _initial_values(value)
@@ -362,7 +373,8 @@ def _initial_values(values: Iterable[Any]) -> Iterator[Token | _InitialAddress]:
 
 
 def _initial_bytes(value: Token | _InitialAddress, type_name: str, variable: Token) -> bytes:
-    """Return an initial value as bytes; those of an address are zero, for relocations fill them."""
+    """Return an initial value's bytes in the variable's type, zeros for an address; refuse a type that cannot have one.
+    Relocations fill the addresses in."""
     if type_name not in _STRUCT:
         raise PtxSyntaxError(f"'{variable}' of type .{type_name} cannot have an initialiser", variable.line or 0)
     width = struct.calcsize(_STRUCT[type_name])
@@ -383,7 +395,7 @@ def _initial_bytes(value: Token | _InitialAddress, type_name: str, variable: Tok
 
 
 def _find_relocations(values: list[Token | _InitialAddress], element: int) -> Iterator[ptx.Relocation]:
-    """Yield the relocations of the addresses among a variable's initial values."""
+    """Yield a relocation for each address among a variable's initial values of `element` bytes."""
     for index, value in enumerate(values):
         if isinstance(value, _InitialAddress):
             shift = 0 if value.mask is None else (value.mask & -value.mask).bit_length() - 1
@@ -391,7 +403,8 @@ def _find_relocations(values: list[Token | _InitialAddress], element: int) -> It
 
 
 def _resolve_registers(body: tuple[ptx.Item, ...]) -> tuple[ptx.Item, ...]:
-    """Turn symbols that name a declared register into registers.
+    """Return a body in which symbols that name a declared register are registers; refuse blocks that are nested too
+    deep.
 
     A register's name need not start with a percent sign (`.reg .pred p;`), so only its declaration tells it from a
     variable or a label.
@@ -403,7 +416,7 @@ def _resolve_registers(body: tuple[ptx.Item, ...]) -> tuple[ptx.Item, ...]:
 
 
 def _check_depth(body: tuple[ptx.Item, ...]) -> None:
-    """Refuse deeply nested blocks, over which code recurses."""
+    """Raise a syntax error if blocks are nested deeper than code may recurse."""
     level: list[ptx.Item] = list(body)
     for _ in range(DEEPEST):
         level = [inner for item in level if isinstance(item, ptx.Block) for inner in item.body]
@@ -412,7 +425,7 @@ def _check_depth(body: tuple[ptx.Item, ...]) -> None:
 
 
 def _declares_plain_names(body: tuple[ptx.Item, ...]) -> bool:
-    """Return whether a body declares a register without a percent sign."""
+    """Return whether a body, inner blocks included, declares a register without a percent sign."""
     return any(
         (isinstance(item, ptx.RegDecl) and not item.name.startswith("%"))
         or (isinstance(item, ptx.Block) and _declares_plain_names(item.body))
@@ -421,7 +434,7 @@ def _declares_plain_names(body: tuple[ptx.Item, ...]) -> bool:
 
 
 def _resolve_scope(body: tuple[ptx.Item, ...], outer: frozenset[str]) -> tuple[ptx.Item, ...]:
-    """Resolve the names in a block, where registers of `outer` blocks are known too."""
+    """Return a block's body with register names resolved, where registers of `outer` blocks are known too."""
     declared = set(outer)
     for item in body:
         if isinstance(item, ptx.RegDecl) and not item.name.startswith("%"):
@@ -433,7 +446,7 @@ def _resolve_scope(body: tuple[ptx.Item, ...], outer: frozenset[str]) -> tuple[p
 
 
 def _resolve_item(item: ptx.Item, known: frozenset[str]) -> ptx.Item:
-    """Return the item with known names turned into registers, inner blocks included."""
+    """Return the item with symbols that are known register names turned into registers, inner blocks included."""
     if isinstance(item, ptx.Block):
         return replace(item, body=_resolve_scope(item.body, known))
     if isinstance(item, ptx.Instruction) and any(isinstance(o, _NAMING_OPERANDS) for o in item.operands):
@@ -442,7 +455,7 @@ def _resolve_item(item: ptx.Item, known: frozenset[str]) -> ptx.Item:
 
 
 def _resolve_operand(operand: ptx.Operand, known: frozenset[str]) -> ptx.Operand:
-    """Return the operand with known names turned into registers."""
+    """Return the operand with symbols that are known register names turned into registers."""
     match operand:
         case ptx.Symbol(name=name, offset=0) if name in known:
             return ptx.Reg(name)

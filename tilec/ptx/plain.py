@@ -16,7 +16,7 @@ _ADDRESS = re.compile(r"([^+-]+)(?:\+?(-?\d+))?")
 
 
 def parse_instruction(text: str, line: int) -> ptx.Instruction:
-    """Return an instruction such as `@%p1 add.s32 %r1, %r2, 3;`. The text must match PLAIN."""
+    """Return the instruction at line `line` from a text that matches PLAIN, such as `@%p1 add.s32 %r1, %r2, 3;`."""
     guard, rest = None, text[:-1]
     if text[0] == "@":
         predicate, rest = rest.split(None, 1)
@@ -33,7 +33,7 @@ def _parse_guard(text: str) -> ptx.Guard:
 
 @lru_cache(maxsize=1 << 14)
 def _parse_operand(text: str) -> ptx.Operand:
-    """Return one operand of a plain instruction."""
+    """Return one operand of a plain instruction from its text: address, vector, pair, negated predicate, or scalar."""
     match text[0]:
         case "[":
             return _parse_address(text[1:-1])
@@ -49,7 +49,7 @@ def _parse_operand(text: str) -> ptx.Operand:
 
 
 def _parse_scalar(text: str) -> Any:
-    """Return a register, number or name; the grammar limits where each may stand."""
+    """Return a register, number or symbol from its text. The grammar limits where each may stand."""
     if text[0] == "%" or text == "_":
         return ptx.Reg(text)
     if text[0] != "-" and not text[0].isdigit():
@@ -60,7 +60,7 @@ def _parse_scalar(text: str) -> Any:
 
 
 def _parse_address(text: str) -> ptx.Address | ptx.TensorAddress:
-    """Return the address or tensor address inside brackets."""
+    """Return the address, or with coordinates the tensor address, from the text inside brackets."""
     base, comma, coordinates = text.partition(",")
     if comma:
         where: tuple[Any, ...] = _parse_vector(coordinates.strip()).items

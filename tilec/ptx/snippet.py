@@ -48,34 +48,35 @@ class Snippet:
 
     @property
     def special(self) -> int:
-        """Return the number of instructions for the unit of transcendental functions."""
+        """Return how many of the instructions use the unit of transcendental functions."""
         return sum(i.opcode.partition(".")[0] in SPECIAL for i in self.instructions)
 
     def rename_registers(self, names: Mapping[str, ptx.Reg]) -> Iterator[ptx.Instruction]:
-        """Yield the instructions with their registers replaced."""
+        """Yield the instructions, guards included, with their registers replaced by those of `names`."""
         for i in self.instructions:
             guard = None if i.guard is None else ptx.Guard(names[i.guard.reg.name], i.guard.negated)
             yield replace(i, operands=tuple(_rename_operand(o, names) for o in i.operands), guard=guard)
 
 
 def operand_name(number: int) -> str:
-    """Return the name of {number} in a snippet's instructions."""
+    """Return the register name that stands for {number} in a snippet's instructions."""
     return f"%operand{number}"
 
 
 def strip_comments(text: str) -> str:
-    """Return the text without the author's comments."""
+    """Return the text with each of the author's comments replaced by a space."""
     return _COMMENT.sub(" ", text)
 
 
 def substitute_names(text: str, names: Sequence[str]) -> str:
-    """Return the text with the names of registers in place of {0}, {1} and on."""
+    """Return the text with register names in place of {0}, {1} and on."""
     return _REGISTER.sub(lambda found: names[int(found[1])], text)
 
 
 @lru_cache(maxsize=256)
 def parse_snippet(text: str, inputs: int) -> Snippet:
-    """Return a snippet with so many inputs. Raise `SnippetError` if it is not understood or does not only compute."""
+    """Return the snippet in PTX text with `inputs` inputs; raise `SnippetError` unless it is understood and only
+    computes. Text that writes no result is refused too."""
     named = {int(number) for number in _REGISTER.findall(text)}
     if 0 not in named:
         raise SnippetError("nothing is written to {0}, the result", "write {0} where the result goes")
@@ -107,18 +108,18 @@ def parse_snippet(text: str, inputs: int) -> Snippet:
 
 
 def find_instruction_error(snippet: Snippet, target: str, version: str) -> str | None:
-    """Return the error of the first instruction that the target or version does not have; None if it has all."""
+    """Return the error, in words, of the first instruction that the target or PTX version lacks; None if it has all."""
     found = (isa.check_instruction(instruction, target, version) for instruction in snippet.instructions)
     return next((error for error in found if error is not None), None)
 
 
 def _snippet_line(line: int, inputs: int) -> int:
-    """Return the line in the snippet's text, from 1."""
+    """Return the line in the snippet's text, from 1, of a line in the module that is parsed around it."""
     return max(line - _HEAD.count("\n") - inputs - 2, 1)
 
 
 def _check_ends(text: str) -> None:
-    """Refuse text that could close the block around it, or merge with the text behind it."""
+    """Raise `SnippetError` for text that could close the block around it, or merge with the text behind it."""
     bare = _COMMENT.sub(" ", text).rstrip()
     depths = list(accumulate({"{": 1, "}": -1}.get(character, 0) for character in bare))
     if depths and (min(depths) < 0 or depths[-1]):
@@ -128,7 +129,7 @@ def _check_ends(text: str) -> None:
 
 
 def _flatten_block(block: ptx.Block) -> Iterator[ptx.Item]:
-    """Yield the instructions and declarations of a block; refuse anything else."""
+    """Yield the instructions and register declarations of a block and its inner ones; refuse anything else."""
     for item in block.body:
         if isinstance(item, ptx.Block):
             yield from _flatten_block(item)
@@ -141,7 +142,7 @@ def _flatten_block(block: ptx.Block) -> Iterator[ptx.Item]:
 
 
 def _declare_registers(item: ptx.RegDecl, known: Mapping[str, str]) -> dict[str, str]:
-    """Return the declared names with their register class; refuse other types and repeated names."""
+    """Return the names that a `.reg` declares with their register class; refuse other types and repeated names."""
     cls = _CLASSES.get(item.type) or f"b{item.type[1:]}"
     if cls not in ("b16", "b32", "b64", "f32", "f64", "pred") or item.lanes > 1:
         raise SnippetError(f"a register of type .{item.type} is not understood")
@@ -154,7 +155,8 @@ def _declare_registers(item: ptx.RegDecl, known: Mapping[str, str]) -> dict[str,
 def _check_instruction(
     instruction: ptx.Instruction, known: Collection[str], inputs: Collection[str], written: set[str]
 ) -> None:
-    """Refuse an instruction that does more than compute; add the registers that it writes to `written`."""
+    """Refuse an instruction that does more than compute or misuses registers; add the registers it writes to
+    `written`."""
     opcode = instruction.opcode
     if opcode.partition(".")[0] not in COMPUTES:
         if isa.find_row(opcode) is None:
@@ -179,7 +181,8 @@ def _check_instruction(
 
 
 def _register_names(value: ptx.Operand | None) -> list[str]:
-    """Return the names of the registers in an operand; refuse names of anything else."""
+    """Return the names of the registers in an operand, none for None; refuse an operand with other names, such as an
+    address."""
     match value:
         case ptx.Reg(name=name):
             return [name]
@@ -198,7 +201,8 @@ def _register_names(value: ptx.Operand | None) -> list[str]:
 
 
 def _rename_operand(value: ptx.Operand, names: Mapping[str, ptx.Reg]) -> ptx.Operand:
-    """Return the operand with its registers replaced."""
+    """Return the operand with its registers replaced by `names`; constants stay, unknown names only alone or in a pair.
+    Elsewhere an unknown name is a `KeyError`."""
     match value:
         case ptx.Reg(name=name):
             return names.get(name, value)

@@ -18,18 +18,19 @@ _OTHERS = re.compile(r"[^ -~]|[\"%\\]")
 
 
 def quote_text(text: str) -> str:
-    """Return a text as PTX takes it, `%C3%A9.tl` for `é.tl`: different texts stay different."""
+    """Return a text with special characters as hexadecimal bytes, for PTX: `%C3%A9.tl` for `é.tl`. Different texts stay
+    different."""
     return _OTHERS.sub(lambda found: "".join(f"%{byte:02X}" for byte in _encode_text(found[0])), text)
 
 
 def unquote_text(text: str) -> str:
-    """Return the original of a text that `quote_text` has made."""
+    """Return the original of a text that `quote_text` has quoted."""
     data = _HEXADECIMAL.sub(lambda found: bytes([int(found[1], 16)]), _encode_text(text))
     return data.decode(errors="surrogateescape")
 
 
 def _encode_text(text: str) -> bytes:
-    """Encode a text in which surrogates stand for bytes that are not UTF-8, as in file names."""
+    """Return the UTF-8 bytes of a text in which surrogates stand for other bytes, as in file names."""
     return text.encode(errors="surrogateescape")
 
 
@@ -37,7 +38,7 @@ _INDENT = "    "
 
 
 def print_module(module: ptx.Module) -> str:
-    """Return the module as text for `ptxas` and `ptx.parse`."""
+    """Return a module as PTX text for `ptxas` and `ptx.parse`."""
     lines = [f".version {module.version}", f".target {module.target}", ".address_size 64", ""]
     if module.files:
         # Without time and size the assembler reads those of a file of that name in its working folder for its line
@@ -56,7 +57,7 @@ def print_module(module: ptx.Module) -> str:
 
 
 def print_variable(variable: ptx.Variable) -> str:
-    """Return one declaration; every variable is printed as an array of bytes."""
+    """Return the declaration of a variable, always as an array of bytes, with its initial values."""
     linkage = f".{variable.linkage} " if variable.linkage else ""
     extent = str(variable.size) if variable.size else ""
     head = f"{linkage}.{variable.space} .align {variable.align} .b8 {variable.name}[{extent}]"
@@ -72,7 +73,7 @@ def print_variable(variable: ptx.Variable) -> str:
 
 
 def print_instruction(instruction: ptx.Instruction) -> str:
-    """Return one instruction with its guard and semicolon, not indented."""
+    """Return one instruction as text, with its guard and semicolon, not indented."""
     guard = instruction.guard
     prefix = "" if guard is None else f"@{'!' * guard.negated}{guard.reg.name} "
     if not instruction.operands:
@@ -82,7 +83,7 @@ def print_instruction(instruction: ptx.Instruction) -> str:
 
 
 def _print_entry(entry: ptx.Entry, lines: list[str]) -> None:
-    """Append the lines of a kernel."""
+    """Append the lines of a kernel to `lines`."""
     params = ",\n".join(f"{_INDENT}{_param_text(param)}" for param in entry.params)
     lines.append(f".visible .entry {entry.name}(\n{params}\n)" if params else f".visible .entry {entry.name}()")
     lines.extend(entry.directives)
@@ -90,7 +91,7 @@ def _print_entry(entry: ptx.Entry, lines: list[str]) -> None:
 
 
 def _print_function(function: ptx.Function, lines: list[str]) -> None:
-    """Append the lines of a function or its declaration."""
+    """Append the lines of a function, or of its declaration, to `lines`."""
     linkage = f".{function.linkage} " if function.linkage else ""
     returns = f"{_params_text(function.returns)} " if function.returns else ""
     lines.append(f"{linkage}.func {returns}{function.name}{_params_text(function.params)}")
@@ -102,11 +103,12 @@ def _print_function(function: ptx.Function, lines: list[str]) -> None:
 
 
 def _params_text(params: tuple[ptx.Param, ...]) -> str:
+    """Return parameters as a list in parentheses."""
     return f"({', '.join(map(_param_text, params))})"
 
 
 def _print_items(items: tuple[ptx.Item, ...], indent: str, lines: list[str]) -> None:
-    """Append the lines of a body's items, indented."""
+    """Append the lines of a body's items to `lines`, indented; labels and tables of labels are not."""
     for item in items:
         match item:
             case ptx.Instruction():
@@ -135,7 +137,7 @@ def _print_items(items: tuple[ptx.Item, ...], indent: str, lines: list[str]) -> 
 
 
 def _param_text(param: ptx.Param) -> str:
-    """Return the declaration of a parameter."""
+    """Return the declaration of a parameter as text."""
     if param.is_register:
         return f".reg .{param.type} {param.name}"
     align = "" if param.align is None else f".align {param.align} "
@@ -144,12 +146,13 @@ def _param_text(param: ptx.Param) -> str:
 
 
 def _offset_text(offset: int) -> str:
+    """Return an offset as text behind a symbol or register, "" for 0."""
     # `+-16`, as nvcc writes it: every assembler takes it after a symbol as well as after a register.
     return f"+{offset}" if offset else ""
 
 
 def _operand_text(operand: ptx.Operand) -> str:
-    """Return an operand as PTX text."""
+    """Return any operand as PTX text, such as `[%r1+16]` or `{%f0, %f1}`."""
     match operand:
         case ptx.Reg():
             return operand.name

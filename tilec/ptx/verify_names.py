@@ -12,7 +12,7 @@ from tilec.ptx.module import Module, Variable
 
 
 def find_name_clashes(module: Module) -> Iterator[str]:
-    """Yield a sentence for each name with two meanings in one place."""
+    """Yield a sentence for each name with two meanings in a module's outermost scope or in a kernel."""
     outer = [variable.name for variable in module.variables]
     outer += [function.name for function in module.functions]
     outer += [entry.name for entry in module.entries]
@@ -23,7 +23,7 @@ def find_name_clashes(module: Module) -> Iterator[str]:
 
 
 def _report_repeated(names: list[str]) -> Iterator[str]:
-    """Yield a sentence for each name that occurs again."""
+    """Yield a sentence for each time that a name occurs again."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

@@ -19,16 +19,18 @@ IN_FLIGHT = "─"
 
 
 def get_letter(op: int) -> str:
+    """Return the letter or digit that stands for a statement in a chart, `#` from the 63rd on."""
     return "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"[op] if op < 62 else "#"
 
 
 def get_stage_style(stage: int) -> str:
+    """Return the colour of a stage, one of six in turn."""
     return STAGE_STYLES[stage % len(STAGE_STYLES)]
 
 
 def draw_gantt(problem: Problem, schedule: Schedule, width: int) -> Group:
-    """Draw the iterations in flight and two more. A letter: the statement holds a slot; a line: its result is in
-    flight; `+`: several statements hold slots."""
+    """Return the chart of the iterations in flight and two more, a line for each role of each iteration. A letter: the
+    statement holds a slot; a line: its result is in flight; `+`: several statements hold slots."""
     iterations = max(schedule.stage, default=0) + 3
     length = max((start + op.latency for op, start in zip(problem.ops, schedule.start, strict=True)), default=1)
     total = length + (iterations - 1) * schedule.ii
@@ -52,7 +54,8 @@ def draw_gantt(problem: Problem, schedule: Schedule, width: int) -> Group:
 
 
 def _draw_row(problem: Problem, schedule: Schedule, ops: Sequence[int], after: int, cycles: int, columns: int) -> Text:
-    """Draw the statements of one role in one iteration, a letter or line for each column."""
+    """Return the line of one role in one iteration, with a statement's letter, `+` for several, or `─` in each
+    column."""
     holders: list[list[int]] = [[] for _ in range(columns)]
     flying: list[int | None] = [None] * columns
     for op in ops:
@@ -73,10 +76,10 @@ def _draw_row(problem: Problem, schedule: Schedule, ops: Sequence[int], after: i
 
 
 def _find_held_cycles(op: Op, start: int) -> tuple[int, int]:
-    """Return the cycles from issue until the last slot is released."""
+    """Return the cycles from a statement's issue until its last slot is released, as first and end."""
     return start, start + max([op.issue, 1, *(use.offset + use.cycles for use in op.uses)])
 
 
 def _list_columns(first: int, end: int, cycles: int, columns: int) -> range:
-    """Return the columns that the cycles `first` to `end` fall into."""
+    """Return the columns of the chart that the cycles from `first` until before `end` fall into."""
     return range(min(first // cycles, columns), min(-(-end // cycles), columns))

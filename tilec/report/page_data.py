@@ -50,8 +50,9 @@ def build_page_data(
     codes: Sequence[LoopCode],
     found: Sequence[Diagnostic],
 ) -> dict[str, Any]:
-    """Return the data of one kernel file, compiled for one target. `codes` are its scheduled loops in machine code,
-    `found` the warnings. Only the name of the file is shown, not its path."""
+    """Return the page's data of one kernel file, compiled for one target: warnings, predictions, machine code and code.
+    `codes` are its scheduled loops in machine code, `found` the warnings. Only the name of the file is shown, not its
+    path."""
     named_source = SourceFile(Path(source.path).name, source.text, imported=source.imported)
     entries = {entry.name: entry for entry in library.entries}
     return {
@@ -69,7 +70,8 @@ def build_page_data(
 
 
 def _build_prediction(report: Report, entry: EntryReport, sms: int) -> dict[str, Any]:
-    """Return a kernel's prediction; times are in cycles, `clock_mhz` of them in a microsecond."""
+    """Return a kernel's predicted times and what limits them; times are in cycles, `clock_mhz` of them in a
+    microsecond."""
     return {
         "kernel": report.kernel,
         "verdict": list(summarise_report(report, entry.spill_store_bytes, sms)),
@@ -110,8 +112,8 @@ def _build_prediction(report: Report, entry: EntryReport, sms: int) -> dict[str,
 
 
 def _build_loop_code(one: LoopCode) -> dict[str, Any]:
-    """Return a loop's machine-code record: cycles of one warp's iteration, addresses in bytes from the start of the
-    kernel."""
+    """Return a loop's machine-code record: cycles of one warp's iteration, the solved interval, and the longest waits.
+    Addresses are in bytes from the start of the kernel."""
     from tilec.driver.machine_code import describe_wait, merge_waits_by_line
 
     return {
@@ -132,8 +134,9 @@ def _build_loop_code(one: LoopCode) -> dict[str, Any]:
 
 
 def _build_code(source: SourceFile, library: Library, options: CompileOptions) -> dict[str, Any]:
-    """Return the lines of the kernel's files, its PTX and its machine code, the latter two in runs of one place.
-    Without a disassembler the machine code has no operands, and `package` names the package that provides one."""
+    """Return the lines of the kernel's files, its PTX and its machine code, the latter two in runs that come from one
+    place. Without a disassembler the machine code has no operands, and `package` names the package that provides
+    one."""
     files = {source.path: source, **source.imported}
     if find_disassembler() is None:
         cubin, sass = library.cubin, None
@@ -154,13 +157,14 @@ def _build_code(source: SourceFile, library: Library, options: CompileOptions) -
 
 
 def _merge_lines(lines: Iterable[PlacedLine]) -> list[dict[str, Any]]:
-    """Return the lines in runs of one place."""
+    """Return the lines as runs of neighbours that come from one place, each with its text."""
     runs = groupby(lines, key=lambda line: line[0])
     return [{"at": place, "text": "".join(f"{line}\n" for _, line in run)} for place, run in runs]
 
 
 def _place_ptx_lines(ptx: str) -> Iterator[PlacedLine]:
-    """Yield the PTX lines with their places, without `.loc` lines and without the content of the manifest."""
+    """Yield the PTX lines with the source places that they come from, without `.loc` lines and the manifest's
+    content."""
     place: str | None = None
     for line in ptx.splitlines():
         if found := _LOC.match(line):
@@ -172,7 +176,7 @@ def _place_ptx_lines(ptx: str) -> Iterator[PlacedLine]:
 
 
 def _place_sass_lines(sass: str, files: Sequence[str], code: Iterable[Function]) -> Iterator[PlacedLine]:
-    """Yield the instructions and labels of all functions, each instruction with its control word."""
+    """Yield the disassembler's lines, without blank and line-info ones, each with its source place and control word."""
     controls = {(each.name, one.address): str(one.control) for each in code for one in each.instructions}
     place: str | None = None
     function = ""
@@ -194,7 +198,7 @@ def _place_sass_lines(sass: str, files: Sequence[str], code: Iterable[Function])
 
 
 def _place_decoded_lines(code: Iterable[Function]) -> Iterator[PlacedLine]:
-    """Yield the machine code as tilec decodes it."""
+    """Yield the machine code as tilec decodes it, with the source place of each instruction."""
     for function in code:
         yield None, f"{function.name}:"
         for one in function.instructions:
@@ -204,11 +208,12 @@ def _place_decoded_lines(code: Iterable[Function]) -> Iterator[PlacedLine]:
 
 
 def _format_instruction(address: str, control: str, instruction: str) -> str:
+    """Return a line of machine code: address, control word and instruction."""
     return f"/*{address}*/  {control}  {instruction}"
 
 
 def summarise_report(report: Report, spilled_bytes: int, sms: int) -> tuple[str, str, str]:
-    """Return the prediction, what binds it, and one piece of advice."""
+    """Return three sentences: the predicted time, what binds it, and one piece of advice."""
     kernel = f"{report.kernel} on {report.machine}{report.assumption}"
     first = f"{report.at(report.predicted):,.1f} µs predicted for {report.counted_blocks} of {kernel}."
     near = f"{show_share(report.achieved)} of the roofline's rate"
@@ -219,7 +224,8 @@ def summarise_report(report: Report, spilled_bytes: int, sms: int) -> tuple[str,
 
 
 def _choose_advice(report: Report, spilled_bytes: int, sms: int) -> str:
-    """Return one piece of advice, by what binds the kernel's predicted time."""
+    """Return one piece of advice: about spilled registers if there are any, else by what binds the kernel's predicted
+    time."""
     if spilled_bytes:
         return "registers are spilled to memory: use a smaller tile, or more threads"
     if report.bound == "DRAM bandwidth":

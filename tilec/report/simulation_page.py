@@ -23,8 +23,9 @@ _MIN_SHARE = 0.01
 def build_simulation_page(
     found: Simulation, name: str, target: str, scheduled: Sequence[int], predicted: float | None = None
 ) -> str:
-    """Return the page of a simulation whose replay was drawn. `scheduled` are the solved initiation intervals,
-    `predicted` the microseconds that the cost model predicts."""
+    """Return the HTML page of a simulation whose replay was drawn: summary, picture, intervals, waits, units and
+    counters. `scheduled` are the solved initiation intervals, `predicted` the microseconds that the cost model
+    predicts."""
     units = ((unit, show_share(part)) for unit, part in text.measure_busy_units(found))
     counters = ((each.name, format_amount(each.value), each.unit) for each in compute_counters(found))
     sections = {
@@ -43,14 +44,16 @@ def build_simulation_page(
 
 
 def _build_paragraphs(lines: Iterable[str]) -> str:
+    """Return HTML with a paragraph for each line."""
     return "\n".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
 def _build_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; columns whose heads begin with `>` are numeric."""
+    """Return an HTML table; columns whose heads begin with `>` are numeric."""
     attributes = [' class="n"' if head.startswith(">") else "" for head in heads]
 
     def build_row(tag: str, cells: Sequence[str]) -> str:
+        """Return a row of the table, with cells of this tag."""
         pairs = zip(attributes, cells, strict=True)
         return "<tr>" + "".join(f"<{tag}{attribute}>{escape(cell)}</{tag}>" for attribute, cell in pairs) + "</tr>"
 
@@ -59,7 +62,7 @@ def _build_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _build_waits(found: Simulation) -> str:
-    """Return a table of what each role does with its time: issue instructions, or wait, and for what."""
+    """Return an HTML table of what each role does with its time: issue, or wait and for what, from 1 percent on."""
     rows: list[Sequence[str]] = []
     for role, warps in text.group_warps_by_work(found):
         rows.append((role, show_share(text.measure_issuing_fraction(found, warps)), "issues", ""))

@@ -33,7 +33,7 @@ _TIMELINE_COLUMNS = 64
 
 
 def create_table(title: str, *columns: str) -> Table:
-    """Create a table; columns are right-aligned unless their name begins with `<`."""
+    """Return an empty table with a title; columns are right-aligned unless their name begins with `<`."""
     table = Table(title=Text(title, "bold"), title_justify="left", box=None, pad_edge=False)
     for column in columns:
         justify: JustifyMethod = "left" if column.startswith("<") else "right"
@@ -42,7 +42,8 @@ def create_table(title: str, *columns: str) -> Table:
 
 
 def build_decision_table(kernel: str, decisions: Sequence[Decision]) -> RenderableType:
-    """Return a table of these decisions: the choice, who decided, the reason, and the prices of the alternatives."""
+    """Return a table of a kernel's decisions: the choice, who decided, the reason, and the prices of two or more
+    choices."""
     table = create_table(f"{kernel}: decisions", "<what", "<decision", "<by", "<because")
     for decision in decisions:
         priced = [each for each in decision.alternatives if each.price is not None]
@@ -55,7 +56,7 @@ def build_decision_table(kernel: str, decisions: Sequence[Decision]) -> Renderab
 def build_schedule_tables(
     problem: Problem, solution: Solution, width: int, line: int | None = None, kept: Sequence[tuple[int, str]] = ()
 ) -> Iterator[RenderableType]:
-    """Yield everything that a loop's schedule decides, and its bounds, in lines of `width` columns. `line` is the
+    """Yield the tables and drawings of a loop's schedule and its bounds, in lines of `width` columns. `line` is the
     loop's line in the kernel, if known; `kept` are statements without a choice of role, and the reasons."""
     schedule = solution.schedule
     with_candidates, problem = problem, resolve_roles(problem, schedule.role)
@@ -91,7 +92,7 @@ def build_schedule_tables(
 
 
 def build_stores_table(stores: Sequence[StagedStore]) -> Table:
-    """Return the stores of accumulators through shared memory, and the memory they take."""
+    """Return a table of the stores of accumulators through shared memory, and the memory they take."""
     table = create_table("stores through shared memory", "<store", "chunks", "buffers", "bytes each", "bytes", "<by")
     for store in stores:
         numbers = (store.chunks, store.buffers, store.buffer_bytes, store.buffers * store.buffer_bytes)
@@ -101,8 +102,8 @@ def build_stores_table(stores: Sequence[StagedStore]) -> Table:
 
 
 def build_role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Yield the decisions of a kernel with explicit roles: `pipelines` and `roles` of the `tilec` member of a trace.
-    Yields nothing if tilec assigns the roles."""
+    """Yield tables of the pipelines and roles of a kernel with explicit roles; nothing if tilec assigns the roles.
+    `record` is the `tilec` member of a trace."""
     if record.get("pipelines"):
         made = create_table("pipelines", "<name", "<tiles", "stages", "bytes each", "bytes", "<filled by", "<taken by")
         for pipeline in record["pipelines"]:
@@ -139,7 +140,7 @@ def _build_attempts_table(solution: Solution) -> Table:
 
 
 def _describe_lags(problem: Problem, schedule: Schedule) -> Iterator[Text]:
-    """Yield how far each group of warps with the same code is behind the first."""
+    """Yield a line for each further group of warps with the first one's code: how many cycles it runs behind."""
     first, *others = problem.copies[0] if problem.copies else (0,)
     for op in others:
         lag = schedule.start[op] - schedule.start[first]
@@ -147,7 +148,8 @@ def _describe_lags(problem: Problem, schedule: Schedule) -> Iterator[Text]:
 
 
 def _describe_role_choices(problem: Problem, solution: Solution) -> Iterator[Text]:
-    """Yield the role of each statement with a choice, and the reason."""
+    """Yield a line with the chosen role of each statement that had a choice, and the reason; nothing without a rule's
+    II."""
     schedule, by_rule = solution.schedule, solution.ii_by_rule
     if by_rule is None:
         return
@@ -161,7 +163,7 @@ def _describe_role_choices(problem: Problem, solution: Solution) -> Iterator[Tex
 
 
 def _describe_alternatives(problem: Problem, solution: Solution) -> Iterator[Text]:
-    """Yield what the roofline and list schedulers would have chosen."""
+    """Yield lines with the stages by the roofline and the II by heuristics, as far as they are known."""
     found = estimate_roofline(problem)
     if found is not None:
         stages = max(solution.schedule.stage, default=0) + 1
@@ -185,7 +187,7 @@ def _build_ops_table(problem: Problem, schedule: Schedule) -> Table:
 
 
 def _build_rings_table(problem: Problem, schedule: Schedule) -> Table:
-    """Return a table of the rings, with lifetime, depth and bytes."""
+    """Return a table of the rings, with lifetime in cycles, depth and bytes."""
     table = create_table("rings", "<ring", "lifetime", "depth", "bytes each", "bytes")
     for ring, depth in zip(problem.rings, schedule.depth, strict=True):
         last = max((schedule.start[c] + problem.ops[c].latency for c in ring.consumers), default=0)
@@ -196,7 +198,7 @@ def _build_rings_table(problem: Problem, schedule: Schedule) -> Table:
 
 
 def _build_pools_table(problem: Problem, schedule: Schedule) -> Table:
-    """Return a table of what each pool holds at its fullest moment."""
+    """Return a table of how full each pool is at its fullest moment, and its capacity."""
     heads = ("<pool", "reserved", "rings", "values", "peak", "capacity", "carried")
     table = create_table("pools, at the worst moment", *heads)
     for index, pool in enumerate(problem.pools):
@@ -208,11 +210,13 @@ def _build_pools_table(problem: Problem, schedule: Schedule) -> Table:
 
 
 def format_capacity(pool: Pool) -> str:
+    """Return a pool's capacity as text, or `no limit`."""
     return "no limit" if pool.capacity >= UNLIMITED else f"{pool.capacity:,}"
 
 
 def _draw_reservations(problem: Problem, schedule: Schedule, terminal: int) -> Group:
-    """Draw one interval, slot by slot, with the statement that holds it: `·` is free, `+` held by several."""
+    """Return a drawing of one interval, slot by slot, with the statement that holds it: `·` is free, `+` held by
+    several. A legend of the statements follows."""
     used = sorted({use.slot for op in problem.ops for use in op.uses})
     width = max((len(problem.slots[slot].name) for slot in used), default=0)
     cycles = -(-schedule.ii // min(_TIMELINE_COLUMNS, max(8, terminal - width - len("  100%"))))
@@ -244,7 +248,8 @@ def _draw_reservations(problem: Problem, schedule: Schedule, terminal: int) -> G
 
 
 def _wrap_entries(entries: Sequence[str], width: int) -> list[str]:
-    """Break entries into lines, never inside an entry."""
+    """Return entries, one at least, joined by two spaces into lines of `width` columns; only a longer entry exceeds
+    it."""
     lines = [entries[0]]
     for entry in entries[1:]:
         if len(lines[-1]) + 2 + len(entry) <= width:
@@ -255,8 +260,8 @@ def _wrap_entries(entries: Sequence[str], width: int) -> list[str]:
 
 
 def _list_columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:
-    """Yield the columns, of `cycles` cycles each, that the cycles first … first + held − 1 fall into, modulo the
-    interval."""
+    """Yield the columns that the cycles first … first + held − 1 fall into, modulo the interval, each of `cycles`
+    cycles."""
     columns = -(-ii // cycles)
     if held >= ii:
         yield from range(columns)
@@ -273,7 +278,7 @@ def _list_columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:
 
 
 def build_target_list() -> Table:
-    """Return a table of all targets that ship, with their features."""
+    """Return a table of all targets that ship, with PTX version, shared memory and features."""
     table = create_table("", "<target", "<PTX", "shared memory", "<features")
     table.title = None
     for name in resources.target_names():
@@ -284,7 +289,7 @@ def build_target_list() -> Table:
 
 
 def build_target_details(name: str, calibration: str) -> Group:
-    """Return the limits, slots, pools and priced kinds of one machine, with the sources of the numbers."""
+    """Return tables of one target's limits, GPUs, slots, pools and priced kinds, with the sources of the numbers."""
     machine = target.load_target(name, calibration)
     limits = create_table(f"{name}: limits", "<limit", "value", "<source", "<where")
     for limit in machine.limits:

@@ -24,13 +24,13 @@ _FOLDER = Path(__file__).parent / "templates"
 
 
 def build_viewer_page(traces: Sequence[Mapping[str, Any]], report: Mapping[str, Any] | None = None) -> str:
-    """Return the page of the `tilec` members of traces, one a kernel. `report` is the result of `build_page_data` for
-    the same kernels, in the same order."""
+    """Return the HTML page that draws the `tilec` members of traces, one a kernel, and the compiled kernels' report, if
+    given. `report` is the result of `build_page_data` for the same kernels, in the same order."""
     return _fill_template("report", traces=_embed_json(traces), report=_embed_json(report))
 
 
 def _fill_template(name: str, **parts: str) -> str:
-    """Return the page of this name with its script, the style of all pages, and further parts filled in."""
+    """Return the HTML page of this name with its script, the style of all pages, and further parts filled in."""
     script = read_template(f"{name}.js")
     digest = b64encode(sha256(script.encode()).digest()).decode()
     page = Template(read_template(f"{name}.html"))
@@ -38,8 +38,8 @@ def _fill_template(name: str, **parts: str) -> str:
 
 
 def _embed_json(value: object) -> str:
-    """Return JSON that can neither end nor begin an HTML element: `<`, `>` and `&`, which only strings can contain, are
-    written as \\u003c and so on."""
+    """Return a value as JSON in which `<`, `>` and `&` are escaped, so that it neither ends nor begins an HTML
+    element."""
     text = json.dumps(value, separators=(",", ":"))
     for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -47,6 +47,7 @@ def _embed_json(value: object) -> str:
 
 
 def read_template(name: str) -> str:
+    """Return the text of a file in the folder of templates."""
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
@@ -71,7 +72,7 @@ _HEADINGS = ("kernel", "file", "target", ">µs predicted", ">of the roofline", "
 
 
 def build_index_page(rows: Iterable[IndexRow]) -> str:
-    """Return the page, the slowest kernel first. Headings that begin with `>` are numeric."""
+    """Return the HTML page with a table of kernels, the slowest first. Headings that begin with `>` are numeric."""
     heads = "".join(
         f'<th scope="col"{" class=n" if head.startswith(">") else ""} aria-sort="none">'
         f'<button type="button">{escape(head.removeprefix(">"))}</button></th>'
@@ -82,7 +83,7 @@ def build_index_page(rows: Iterable[IndexRow]) -> str:
 
 
 def _build_row(row: IndexRow) -> str:
-    """Return a kernel's row of the table in HTML."""
+    """Return a kernel's row of the index table in HTML."""
     share = ("–", -1.0) if row.share is None else (show_share(row.share), row.share)
     numbers = ((f"{row.microseconds:,.1f}", row.microseconds), share)
     cells = [f'<td><a href="{quote(row.page)}">{escape(row.kernel)}</a></td>']

@@ -19,7 +19,7 @@ Product = tuple[tile.Expr, tile.Expr, bool]
 
 
 def contract_products(kernel: tile.Kernel) -> tile.Kernel:
-    """Fuse products with sums."""
+    """Turn each float sum with a product, within one expression, into an fma, which rounds once."""
     body = _contract_body(kernel.body, ())
     return kernel if body is kernel.body else replace(kernel, body=body)
 
@@ -29,15 +29,15 @@ def _contract_body(body: tuple[tile.Stmt, ...], nest: tuple[tile.Var, ...]) -> t
 
 
 def _contract_statement(stmt: tile.Stmt, nest: tuple[tile.Var, ...]) -> tile.Stmt:
-    """Contract the products in a statement; variables of the nest around it are `nest`."""
+    """Return a statement with its products contracted; `nest` are the variables of the nest around it."""
     inside = stmt.vars if isinstance(stmt, tile.Parallel) else nest
     stmt = map_expressions(stmt, lambda expr: rewrite_expression(expr, lambda part: _contract_expr(part, nest)))
     return map_nested_bodies(stmt, lambda body: _contract_body(body, inside))
 
 
 def _contract_expr(expr: tile.Expr, nest: tuple[tile.Var, ...]) -> tile.Expr:
-    """Contract a sum with a product. Of two products it takes the one with more variables of the nest: the other may be
-    computed once for many elements."""
+    """Return a float sum or difference with a product as an fma; any other expression as it is. Of two products it
+    takes the one with more variables of the nest: the other may be computed once for many elements."""
     if not isinstance(expr, tile.Binary) or expr.op not in ("add", "sub") or expr.dtype not in FUSED_TYPES:
         return expr
     products = [(side, product) for side in (expr.a, expr.b) if (product := _match_product(side)) is not None]
@@ -57,7 +57,7 @@ def _contract_expr(expr: tile.Expr, nest: tuple[tile.Var, ...]) -> tile.Expr:
 
 
 def _match_product(expr: tile.Expr) -> Product | None:
-    """Return the factors of a product, perhaps negated; None for another expression."""
+    """Return the factors of a product, and whether it is negated; None for another expression."""
     match expr:
         case tile.Binary(op="mul", a=a, b=b):
             return a, b, False

@@ -22,7 +22,7 @@ from tilec.ir.types import BOOL, DType
 
 
 def fold_constants(kernel: tile.Kernel) -> tile.Kernel:
-    """Fold constants and simplify integer arithmetic."""
+    """Fold constants and simplify integer arithmetic in a kernel, and drop its statements without effect."""
     body = _fold_body(kernel.body, prune=True)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
@@ -32,7 +32,8 @@ def _fold_body(body: tuple[tile.Stmt, ...], prune: bool) -> tuple[tile.Stmt, ...
 
 
 def _fold_statement(stmt: tile.Stmt, prune: bool) -> tile.Stmt | tuple[tile.Stmt, ...]:
-    """Fold the constants of a statement; return none where it does nothing and may be pruned."""
+    """Return a statement folded, the taken branch of a constant `if`, or () for one without effect that may be
+    pruned."""
     stmt = map_expressions(stmt, fold_expr)
     if prune and isinstance(stmt, tile.If) and isinstance(stmt.condition, tile.Const):
         return _fold_body(stmt.then if stmt.condition.value else stmt.orelse, prune)
@@ -42,7 +43,7 @@ def _fold_statement(stmt: tile.Stmt, prune: bool) -> tile.Stmt | tuple[tile.Stmt
 
 
 def _does_nothing(stmt: tile.Stmt) -> bool:
-    """Return whether a statement has no effect: an empty body, or no iterations."""
+    """Return whether a statement has no effect: an empty body, no iterations, or a condition that never holds."""
     match stmt:
         case tile.Parallel(body=body):
             return not body
@@ -62,12 +63,12 @@ def _does_nothing(stmt: tile.Stmt) -> bool:
 
 
 def fold_expr(expr: tile.Expr) -> tile.Expr:
-    """Fold the constants of an expression; return the same object where there are none."""
+    """Return the expression with constants folded and simplified; the same object if nothing changes."""
     return expr if isinstance(expr, tile.Const | tile.Var) else _simplify_expr(map_expressions(expr, fold_expr))
 
 
 def _simplify_expr(expr: tile.Expr) -> tile.Expr:
-    """Simplify an expression whose operands are simple."""
+    """Return an expression, whose operands are already simple, folded or simplified by its own operation."""
     match expr:
         case tile.Const() | tile.Var() | tile.Load() | tile.Ptx():
             return expr
@@ -88,7 +89,7 @@ def _simplify_expr(expr: tile.Expr) -> tile.Expr:
 
 
 def _fold_unary(expr: tile.Unary, op: str, a: tile.Expr, dtype: DType) -> tile.Expr:
-    """Fold a unary operation on a constant, or a double negation."""
+    """Return a unary operation on a constant, or a double one, folded; else `expr`."""
     if isinstance(a, tile.Const):
         return make_constant(not a.value if op == "not" else -a.value, dtype)
     if isinstance(a, tile.Unary) and a.op == op:
@@ -126,7 +127,7 @@ def _has_exact_reciprocal(value: float, dtype: DType) -> bool:
 
 
 def _fold_integer_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:
-    """Return an integer operation simplified; None if no rule applies."""
+    """Return an integer operation simplified by its constant operand or equal operands; None if no rule applies."""
     if op in ("add", "mul") and isinstance(a, tile.Const):
         # The constant goes to the right, so that the rules below find it there.
         return _fold_binary(op, b, a, dtype) or tile.Binary("add" if op == "add" else "mul", b, a, dtype)
@@ -162,7 +163,7 @@ def _fold_integer_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> t
 
 
 def _fold_offset(a: tile.Expr, value: int, dtype: DType) -> tile.Expr | None:
-    """Return `a + value` simplified, where `a` ends in a constant."""
+    """Return `a + value` with both constants joined, where `a` adds or subtracts one; None otherwise."""
     if not (isinstance(a, tile.Binary) and a.op in ("add", "sub") and isinstance(a.b, tile.Const)):
         return None
     total = int(a.b.value) * (1 if a.op == "add" else -1) + value
@@ -172,7 +173,7 @@ def _fold_offset(a: tile.Expr, value: int, dtype: DType) -> tile.Expr | None:
 
 
 def _split_multiple(a: tile.Expr) -> tuple[tile.Expr, int] | None:
-    """Split `x * c` into (x, c)."""
+    """Return (x, c) for a product `x * c` with a constant c; None for another expression."""
     if isinstance(a, tile.Binary) and a.op == "mul" and isinstance(a.b, tile.Const):
         return a.a, int(a.b.value)
     return None
@@ -196,7 +197,8 @@ _ON_INTEGERS = ("floordiv", "floormod", "and", "or", "bitand", "bitor", "xor", "
 
 
 def compute_binary(op: str, a: int | float | bool, b: int | float | bool, dtype: DType) -> int | float | bool | None:
-    """Return the exact value of `a op b`, or None where there is none. `dtype` is the result's."""
+    """Return the value of `a op b` on constants, or None for a division by 0 or a shift by too much. `dtype` is the
+    result's."""
     if op in ("div", "floordiv", "floormod") and b == 0:
         return None
     if op in ("shl", "shr") and not 0 <= b < dtype.bits:
@@ -207,7 +209,7 @@ def compute_binary(op: str, a: int | float | bool, b: int | float | bool, dtype:
 
 
 def compute_expr(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | float | bool | None:
-    """Return the value of arithmetic on variables with known values; None for anything else."""
+    """Return the value of arithmetic on constants and variables with these values; None for anything else."""
     match expr:
         case tile.Const(value=value):
             return value
@@ -244,7 +246,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 
 def _fold_call(fn: str, args: tuple[tile.Expr, ...], dtype: DType) -> tile.Const | None:
-    """Return the value of a function of constants; None if it has none, or is not folded."""
+    """Return the value of a function of constants as a constant; None if it is not folded, or has no value."""
     values = [a.value for a in args if isinstance(a, tile.Const)]
     if len(values) < len(args) or fn not in _FUNCTIONS:
         return None

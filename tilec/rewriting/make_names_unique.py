@@ -31,18 +31,16 @@ class UniqueNames:
 
 
 def make_names_unique(kernel: tile.Kernel) -> tile.Kernel:
-    """Give each variable of the kernel a name of its own, so that a pass may write a statement in two places.
+    """Rename variables that are declared again, so that each has a name of its own; the first one keeps its name.
 
-    In program order, the first declaration keeps its name. Return the kernel itself where nothing is declared twice.
-    """
+    A pass may then write a statement in two places. Return the kernel itself where nothing is declared twice."""
     names = UniqueNames({d.name for d in (*kernel.params, *kernel.buffers, *kernel.block_vars)})
     body = _rename_body(kernel.body, names, {})
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
 def _rename_body(body: tuple[tile.Stmt, ...], names: UniqueNames, renamed: dict[str, str]) -> tuple[tile.Stmt, ...]:
-    """Rename in a list of statements, and record new names in `renamed`. Return the list itself where nothing
-    changes."""
+    """Return statements with repeated declarations renamed, recording new names; the same list if none is."""
     made = list(body)
     for at in range(len(made)):
         stmt = made[at] = _rename_statement(made[at], names, renamed)
@@ -56,7 +54,7 @@ def _rename_body(body: tuple[tile.Stmt, ...], names: UniqueNames, renamed: dict[
 
 
 def _rename_statement(stmt: tile.Stmt, names: UniqueNames, renamed: dict[str, str]) -> tile.Stmt:
-    """Rename in a statement, with all that is declared in it."""
+    """Return a statement with repeated declarations in its nested bodies renamed, recording new names."""
     if not tile.nested_bodies(stmt):
         return stmt
     own = {
@@ -75,7 +73,7 @@ def _rename_statement(stmt: tile.Stmt, names: UniqueNames, renamed: dict[str, st
 
 
 def _rename_variable(var: tile.Var, names: UniqueNames, renamed: dict[str, str]) -> tile.Var:
-    """Return the variable under its unique name."""
+    """Return the variable under a name that is free; record in `renamed` a name that changes."""
     name = names.take(var.name)
     if name == var.name:
         return var
@@ -84,6 +82,6 @@ def _rename_variable(var: tile.Var, names: UniqueNames, renamed: dict[str, str])
 
 
 def _substitute_renamed(body: tuple[tile.Stmt, ...], own: Mapping[tile.Var, tile.Var]) -> tuple[tile.Stmt, ...]:
-    """Substitute the renamed variables in a body."""
+    """Return a body with the variables that have new names in `own` replaced by these."""
     renamed_variables = {old: new for old, new in own.items() if old != new}
     return tuple(substitute_stmt(s, dict(renamed_variables)) for s in body) if renamed_variables else body

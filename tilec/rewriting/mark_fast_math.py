@@ -8,5 +8,5 @@ from tilec.ir.tile import Kernel
 
 
 def mark_fast_math(kernel: Kernel) -> Kernel:
-    """Mark the kernel as using approximate functions."""
+    """Add "fast-math" to what the kernel asks for, so that later passes use approximate functions."""
     return replace(kernel, asks=tuple(sorted({*kernel.asks, "fast-math"})))

@@ -23,18 +23,21 @@ Dependences = Mapping[tile.Var, frozenset[tile.Var]]
 
 
 def share_reciprocals(kernel: tile.Kernel) -> tile.Kernel:
-    """Multiply by reciprocals that elements share, in place of divisions."""
+    """Replace float32 divisions whose divisor 8 or more elements share by products with the divisor's reciprocal.
+    Divisions by constants stay, and those whose last bit may decide a comparison or rounding."""
     body = map_statements(kernel.body, _share_in_statement)
     return kernel if body is kernel.body else replace(kernel, body=body)
 
 
 def _share_in_statement(stmt: tile.Stmt) -> tile.Stmt:
+    """Return the statement with divisions in its nests replaced where elements share the divisor."""
     if isinstance(stmt, tile.Parallel):
         return _share_in_nest(stmt)
     return map_nested_bodies(stmt, lambda body: map_statements(body, _share_in_statement))
 
 
 def _share_in_nest(nest: tile.Parallel) -> tile.Parallel:
+    """Return the nest with divisions by shared divisors replaced, except where the last bit may decide."""
     extents = dict(zip(nest.vars, nest.extents, strict=True))
     depends: dict[tile.Var, frozenset[tile.Var]] = {var: frozenset((var,)) for var in nest.vars}
     for stmt in tile.walk_statements(nest.body):
@@ -42,6 +45,7 @@ def _share_in_nest(nest: tile.Parallel) -> tile.Parallel:
             depends[stmt.var] = _find_dependences(stmt.value, depends)
 
     def share_in_expr(expr: tile.Expr) -> tile.Expr:
+        """Return a float32 division by a divisor that enough elements share as a product; others as they are."""
         if not isinstance(expr, tile.Binary) or expr.op != "div" or expr.dtype != FLOAT32:
             return expr
         if isinstance(expr.b, tile.Const):
@@ -54,9 +58,11 @@ def _share_in_nest(nest: tile.Parallel) -> tile.Parallel:
     exact = _find_exact_variables(nest.body)
 
     def share_in_outer(expr: tile.Expr) -> tile.Expr:
+        """Return the expression with divisions replaced, but nothing inside an operation that needs the last bit."""
         return expr if _is_exact(expr) else share_in_expr(map_expressions(expr, share_in_outer))
 
     def share_in_body(stmt: tile.Stmt) -> tile.Stmt:
+        """Return a statement with divisions replaced, except in binds that need the last bit."""
         if not isinstance(stmt, tile.Bind) or stmt.var not in exact:
             stmt = map_expressions(stmt, share_in_outer)
         return map_nested_bodies(stmt, lambda body: map_statements(body, share_in_body))
@@ -70,7 +76,7 @@ _COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "floordiv", "floor
 
 
 def _is_exact(expr: tile.Expr) -> bool:
-    """Return whether the last bit of an operand may decide the result of an expression."""
+    """Return whether an operand's last bit may decide the result: a rounding, comparison or conversion to integer."""
     match expr:
         case tile.Cast(a=a, dtype=dtype):
             return a.dtype.is_float and not dtype.is_float
@@ -83,7 +89,7 @@ def _is_exact(expr: tile.Expr) -> bool:
 
 
 def _find_exact_variables(body: tuple[tile.Stmt, ...]) -> frozenset[tile.Var]:
-    """Return the variables of a nest that such expressions, or conditions, use, directly or through others."""
+    """Return the variables that conditions, or operations decided by the last bit, use directly or through binds."""
     exact: set[tile.Var] = set()
     for stmt in reversed(list(tile.walk_statements(body))):
         for expr in tile.list_expressions(stmt):
@@ -96,5 +102,5 @@ def _find_exact_variables(body: tuple[tile.Stmt, ...]) -> frozenset[tile.Var]:
 
 
 def _find_dependences(expr: tile.Expr, depends: Dependences) -> frozenset[tile.Var]:
-    """Return the variables of the nest on which the value of an expression depends."""
+    """Return the nest variables on which an expression's value depends, given those of each variable."""
     return frozenset().union(*(depends.get(var, frozenset()) for var in tile.find_variables(expr)))

@@ -16,11 +16,12 @@ from tilec.ir.rewrite import (
 
 
 def substitute_stmt(stmt: tile.Stmt, values: Mapping[tile.Var, tile.Expr]) -> tile.Stmt:
-    """Replace variables in every expression of the statement. A variable that it declares is renamed where it is
-    replaced by another variable, else kept: a nest over threads stays one. The result is always a new statement, so
-    that a caller may place it twice."""
+    """Return a new statement with variables replaced in all its expressions and nested statements. A variable that it
+    declares is renamed where it is replaced by another variable, else kept: a nest over threads stays one. The result
+    is always a new statement, so that a caller may place it twice."""
 
     def rename_declared(var: tile.Var) -> tile.Var:
+        """Return the new name of a declared variable, or itself if it is replaced by no variable."""
         named = values.get(var, var)
         return named if isinstance(named, tile.Var) else var
 
@@ -33,7 +34,7 @@ def substitute_stmt(stmt: tile.Stmt, values: Mapping[tile.Var, tile.Expr]) -> ti
 
 
 def rename_buffers(stmt: tile.Stmt, names: Mapping[str, str]) -> tile.Stmt:
-    """Rename buffers in the statement."""
+    """Return the statement, with all nested in it, with buffers renamed where `names` has their name."""
 
     def rename_buffer(old: tile.Buffer) -> tile.Buffer:
         return replace(old, name=names[old.name]) if old.name in names else old
@@ -45,6 +46,7 @@ def rename_buffers(stmt: tile.Stmt, names: Mapping[str, str]) -> tile.Stmt:
         return rewrite_expression(old, rename_load)
 
     def rename_in_statement(old: tile.Stmt) -> tile.Stmt:
+        """Return one statement with its buffers and the loads in its expressions renamed."""
         match old:
             case tile.TileOp():
                 return old.map_expressions(

@@ -34,7 +34,8 @@ class _Section:
 
 
 def read_functions(cubin: bytes) -> tuple[Function, ...]:
-    """Return the functions in the order of the file. Raise `ValueError` for anything but a cubin of sm_70 or later."""
+    """Return a cubin's functions, for sm_70 or later, in file order; raise `ValueError` for a truncated file, or no
+    ELF64."""
     try:
         return tuple(_CubinFile(cubin).functions())
     except (struct.error, IndexError, OverflowError) as error:
@@ -49,13 +50,14 @@ class _CubinFile:
 
     @cached_property
     def machine(self) -> int:
-        """Return the compute capability, 90 for 9.0. From ABI 8 on (CUDA 13) it is stored one byte higher."""
+        """Return the compute capability in the ELF header, 90 for 9.0. From ABI 8 on (CUDA 13) it is stored one byte
+        higher."""
         (flags,) = struct.unpack_from("<I", self.elf, 0x30)
         return int(flags >> 8 & 0xFF if self.elf[8] >= 8 else flags & 0xFF)
 
     @cached_property
     def sections(self) -> list[_Section]:
-        """Read the table of sections."""
+        """Return the sections of the ELF file with their names, types and data; they are read once."""
         (table,) = struct.unpack_from("<Q", self.elf, 0x28)
         entry_size, count, names_at = struct.unpack_from("<HHH", self.elf, 0x3A)
         # Per section: name, type, flags, address, offset, size, link, info, alignment, size of an entry.
@@ -69,7 +71,7 @@ class _CubinFile:
         return found
 
     def functions(self) -> Iterator[Function]:
-        """Yield the functions in the order of the file, with the lines of their instructions."""
+        """Yield the functions in the order of the file, with source and PTX lines for their instructions."""
         source, ptx = self._read_line_table(".debug_line"), self._read_line_table(".nv_debug_line_sass")
         for section in self.sections:
             if section.name.startswith(_TEXT_PREFIX):
@@ -80,7 +82,7 @@ class _CubinFile:
     def _decode_instructions(
         self, code: bytes, lines: list[LineRow], ptx_lines: list[LineRow]
     ) -> Iterator[Instruction]:
-        """Yield the instructions of a function, without the NOPs that pad its end."""
+        """Yield the instructions of a function's code with their lines, without the NOPs that pad its end."""
         has_short_offsets = self.machine >= _HOPPER
         words = list(struct.iter_unpack("<QQ", code[: len(code) // INSTRUCTION_BYTES * INSTRUCTION_BYTES]))
         while words and words[-1][0] & 0xFFF == 0x918:  # NOP
@@ -92,7 +94,8 @@ class _CubinFile:
             yield Instruction(address, low, high, has_short_offsets, line, ptx_line)
 
     def _read_line_table(self, name: str) -> dict[str, list[LineRow]]:
-        """Return the rows of a line table, by the name of the section they describe."""
+        """Return the rows of the line table in section `name`, by the code section they describe; empty if there is no
+        table."""
         number = next((i for i, section in enumerate(self.sections) if section.name == name), None)
         if number is None:
             return {}
@@ -108,6 +111,6 @@ class _CubinFile:
 
 
 def _find_row(rows: list[LineRow], address: int) -> LineRow | None:
-    """Return the last row, of rows sorted by address, that is not behind an address; None if there is none."""
+    """Return the last row at or before an address, of rows sorted by address; None if there is none."""
     behind = bisect_right(rows, address, key=lambda row: row.address)
     return rows[behind - 1] if behind else None

@@ -43,7 +43,7 @@ class Control:
 
 
 def decode_control(high: int) -> Control:
-    """Decode the control word of an instruction from the upper 64 of its 128 bits."""
+    """Return the control word of an instruction from the upper 64 of its 128 bits."""
     word = high >> _CONTROL_BIT
     mask = word >> 11
     return Control(
@@ -57,6 +57,7 @@ def decode_control(high: int) -> Control:
 
 
 def _decode_scoreboard(field: int) -> int | None:
+    """Return the number of a scoreboard from its 3-bit field, None if the field names none."""
     return None if field & 7 == _NO_SCOREBOARD else field & 7
 
 
@@ -89,19 +90,22 @@ class Instruction:
 
     @property
     def name(self) -> str:
+        """Return the mnemonic of the operation, or its number as text if unknown."""
         return find_opcode_name(self.opcode, self.high >> 8 & 3)
 
     @property
     def kind(self) -> OpcodeKind:
+        """Return the kind of operation, by which the schedule treats it, `arithmetic` if unknown."""
         return find_opcode_kind(self.opcode)
 
     @property
     def control(self) -> Control:
+        """Return the decoded control word."""
         return decode_control(self.high)
 
     @property
     def guard(self) -> str:
-        """Return the predicate, as `@!P0`; empty if the instruction always runs. `UP0` looks like `P0`."""
+        """Return the predicate that guards the instruction, as `@!P0`; "" if it always runs. `UP0` looks like `P0`."""
         number = self.low >> 12 & 7
         mark = "@!" if self.low >> 15 & 1 else "@"
         return f"{mark}P{number}" if number != _TRUE_PREDICATE else "" if mark == "@" else "@!PT"
@@ -119,7 +123,7 @@ class Instruction:
 
     @property
     def bytes(self) -> int:
-        """Return the bytes that a thread accesses in memory, for ldmatrix and stmatrix a lane's share; 0 if none."""
+        """Return the bytes that a thread accesses in memory, 0 if none; for ldmatrix and stmatrix a lane's share."""
         if self.name in ("LDSM", "STSM"):
             return 4 << min(self.high >> 8 & 3, 2)
         if self.kind in ("load", "store", "copy", "shared.load", "shared.store", "atomic"):
@@ -128,7 +132,7 @@ class Instruction:
 
     @property
     def columns(self) -> int:
-        """Return n of a warpgroup's product."""
+        """Return n, the columns of a warpgroup's product; the result means nothing for other instructions."""
         if self.name == "IGMMA":  # it has fewer shapes: 8, 16, 24, 32, then steps of 16
             number = (self.low >> 53 & 63) // 3
             return (number + 1) * 8 if number < 4 else (number - 1) * 16

@@ -50,12 +50,12 @@ class WarpInterval:
 
 
 def sum_stalls(code: Sequence[Instruction]) -> int:
-    """Return the cycles by stall counts, at least one for each instruction."""
+    """Return the sum of the instructions' stall counts in cycles, at least one for each."""
     return sum(max(1, one.control.stall) for one in code)
 
 
 def measure_loop_interval(loop: Loop, latencies: Latencies) -> WarpInterval:
-    """Return the interval of an iteration of the PTX loop in its steady state."""
+    """Return the mean cycles of one warp's iteration of a PTX loop in its steady state, and its waits."""
     warp = _WarpReplay(latencies)
     body = _build_steps(loop.body, latencies)
     if loop.is_straight:
@@ -72,7 +72,8 @@ def measure_loop_interval(loop: Loop, latencies: Latencies) -> WarpInterval:
 
 
 def _build_steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Step | int]:
-    """Return the loop body as instructions that use a scoreboard or may wait, and cycles for those in between."""
+    """Return a loop body as instructions that use a scoreboard or may wait, and the sums of cycles of those in
+    between."""
     found: list[_Step | int] = []
     cycles = 0
     for one in body:
@@ -88,8 +89,8 @@ def _build_steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Ste
 
 
 def _measure_straight_loop(warp: _WarpReplay, loop: Loop, body: Iterable[_Step | int]) -> WarpInterval:
-    """Return the interval of an unrolled loop without a back branch. It is the mean time between the copies of an
-    instruction that each iteration has once."""
+    """Return the interval of an unrolled loop without a back branch, replayed once. It is the mean time between the
+    copies of an instruction that each iteration has once."""
     counted = count_ptx_instructions(loop.body)
     once_each = next(origin for origin, times in counted.items() if times == loop.unrolled)
     starts = []
@@ -104,6 +105,7 @@ def _measure_straight_loop(warp: _WarpReplay, loop: Loop, body: Iterable[_Step |
 
 
 def _build_interval(warp: _WarpReplay, loop: Loop, cycles: float, iterations: int) -> WarpInterval:
+    """Return an interval of these cycles, with the stall counts and mean waits of an iteration."""
     issue = sum_stalls(loop.body) / loop.unrolled
     return WarpInterval(issue, cycles, tuple(warp.waits(iterations)))
 
@@ -131,7 +133,8 @@ class _WarpReplay:
         self.waited: dict[tuple[tuple[int, int], tuple[int, int] | None, int], WarpWait] = {}
 
     def issue(self, step: _Step | int) -> None:
-        """Wait until a step can issue, and record when its result is ready; for a number, let cycles pass."""
+        """Wait until a step can issue, record when its result is ready, and advance by its stall count; a number is
+        cycles to pass."""
         if isinstance(step, int):
             self.now += step
             return
@@ -146,15 +149,16 @@ class _WarpReplay:
                 if (groups := one.max_pending_groups) is not None:
                     self._wait_for_pending(one, self.products, groups)
             case "barrier" if not one.only_arrives:
-                self._wait(one, None, self.now + self.latencies.barrier())
+                self._wait_until(one, None, self.now + self.latencies.barrier())
             case "mma":
-                self._wait(one, None, self.tensor_free)
+                self._wait_until(one, None, self.tensor_free)
         self._record_completion(one, kind, control, result)
         self.issued = self.now
         self.now += stall
 
     def _record_completion(self, one: Instruction, kind: OpcodeKind, control: Control, result: ResultLatency) -> None:
-        """Record when the instruction's result is ready, and which scoreboards or groups wait for it."""
+        """Add the instruction's result to the scoreboards and product groups that wait for it, with the cycle when it
+        is ready."""
         begins = self.now
         if result.tensor:
             begins = max(begins, self.tensor_free)
@@ -172,19 +176,21 @@ class _WarpReplay:
             self.boards[control.reads].append(self._make_pending(self.now + result.reading, one))
 
     def _make_pending(self, done: float, producer: Instruction) -> _PendingResult:
+        """Return a result of this iteration that is ready at cycle `done`."""
         return _PendingResult(done, producer, self.iteration)
 
     def _wait_for_pending(self, one: Instruction, pending: list[_PendingResult], left: int) -> None:
-        """Wait until at most `left` of the pending results remain, in the order in which they end."""
+        """Wait until at most `left` of the pending results remain, and remove those that have ended, earliest first."""
         pending.sort(key=lambda each: each.done)
         awaited = pending[: max(len(pending) - left, 0)]
         if awaited:
             last = awaited[-1]
-            self._wait(one, last, last.done)
+            self._wait_until(one, last, last.done)
             del pending[: len(awaited)]
 
-    def _wait(self, one: Instruction, pending: _PendingResult | None, until: float) -> None:
-        """Wait until a cycle, merging the waits of unrolled iterations for one cause."""
+    def _wait_until(self, one: Instruction, pending: _PendingResult | None, until: float) -> None:
+        """Advance to cycle `until`, if ahead, and add that to the instruction's waits for this producer (None: for no
+        result)."""
         if until > self.now:
             producer = pending.producer if pending is not None else None
             earlier = self.iteration - pending.iteration if pending is not None else 0
@@ -195,10 +201,12 @@ class _WarpReplay:
             self.now = until
 
     def waits(self, iterations: int) -> Iterator[WarpWait]:
+        """Yield the waits, longest first, with their cycles divided by the number of iterations."""
         for wait in sorted(self.waited.values(), key=lambda wait: -wait.cycles):
             yield WarpWait(wait.cycles / iterations, wait.at, wait.producer, wait.earlier)
 
 
 def _identify_instruction(one: Instruction) -> tuple[int, int]:
-    """Return the identity of an instruction that its copies in unrolled iterations share."""
+    """Return a key that an instruction shares with its copies in unrolled iterations: PTX line, or else address, and
+    opcode."""
     return (one.address, one.opcode) if one.ptx_line is None else (one.ptx_line, one.opcode)

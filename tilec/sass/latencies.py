@@ -47,7 +47,8 @@ class Latencies:
         self.barrier = cache(lambda: target.price("barrier").latency)
 
     def of(self, one: Instruction) -> ResultLatency:
-        """Return the latencies of a warp's instruction, undisturbed by others."""
+        """Return the latencies of a warp's instruction by its kind, undisturbed by others; an unknown kind counts as a
+        special function."""
         if one.kind in _MOVES:
             return self._moved(_MOVES[one.kind], one.bytes or 4)
         match one.kind:
@@ -61,7 +62,8 @@ class Latencies:
                 return ResultLatency(self._mufu(), self._mufu())
 
     def _move(self, kind: InstructionKind, size: int) -> ResultLatency:
-        """Return the latencies of a warp's memory access of `size` bytes a lane."""
+        """Return the latencies of a warp's memory access of `size` bytes a lane: of its result and of reading its
+        operands."""
         kind_row = next(each for each in self.target.kinds if each.name == kind)
         parameters = {"bytes": size * _LANES, "threads": _LANES}
         latency = self.target.price(kind, **{name: parameters[name] for name in kind_row.parameters}).latency
@@ -70,12 +72,13 @@ class Latencies:
         return ResultLatency(latency, reading)
 
     def _wgmma(self, n: int, is_from_registers: bool) -> ResultLatency:
-        """Return the latencies of a warpgroup's product of n columns."""
+        """Return the latencies of a warpgroup's product of n columns, with A from registers or shared memory."""
         if is_from_registers:
             return _build_product_latency(self.target.price("wgmma.rs", n=n, count=1))
         return _build_product_latency(self.target.price("wgmma.ss", n=n, k_bytes=_K_BYTES, count=1))
 
 
 def _build_product_latency(price: Timing) -> ResultLatency:
+    """Return a product's latency, the cycles it occupies the tensor cores, and the difference as its reading time."""
     held = max((cycles for slot, cycles, _ in price.uses if slot == "tc_and_mma"), default=0)
     return ResultLatency(price.latency, price.latency - held, held)

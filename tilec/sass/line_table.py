@@ -26,7 +26,7 @@ class LineRow:
 
 
 def read_rows(table: bytes) -> Iterator[LineRow]:
-    """Yield the rows of all line programs of a table, in order. Raise `ValueError` for a truncated table."""
+    """Yield the rows of all line programs of a table, in order; raise `ValueError` for a truncated table."""
     at = 0
     try:
         while at < len(table):
@@ -42,13 +42,13 @@ class _LineProgram:
         self.table, self.at, self.end = table, start, end
 
     def number(self, form: str) -> int:
-        """Read a number of a fixed form, as in `struct`."""
+        """Return the next number of a fixed form, named as in `struct`, and advance past it."""
         (value,) = struct.unpack_from(f"<{form}", self.table, self.at)
         self.at += struct.calcsize(form)
         return int(value)
 
     def unsigned(self) -> int:
-        """Read an unsigned number of variable length (LEB128)."""
+        """Return the next unsigned number of variable length (LEB128), and advance past it."""
         value = shift = 0
         while True:
             byte = self.table[self.at]
@@ -59,13 +59,13 @@ class _LineProgram:
                 return value
 
     def signed(self) -> int:
-        """Read a signed number of variable length (LEB128)."""
+        """Return the next signed number of variable length (LEB128), and advance past it."""
         start = self.at
         value, bits = self.unsigned(), 7 * (self.at - start)
         return value - (1 << bits) if value >> (bits - 1) & 1 else value
 
     def rows(self) -> Iterator[LineRow]:
-        """Run the line program and yield its rows; opcodes as in the DWARF 2 standard, 6.2.5."""
+        """Run the line program and yield its rows, none for an unknown DWARF version; opcodes as in DWARF 2, 6.2.5."""
         if self.number("H") not in _DWARF_VERSIONS:
             return
         header = self.number("I")
@@ -107,8 +107,8 @@ class _LineProgram:
 
 
 def group_rows_by_function(table: bytes, sections: Mapping[int, str]) -> dict[str, list[LineRow]]:
-    """Return the rows of each function, sorted by address. `sections` maps the offset of an address within the table to
-    the section that the linker put there."""
+    """Return the rows of a table by the section of their function, sorted by address; rows of no known section are
+    dropped. `sections` maps the offset of an address within the table to the section that the linker put there."""
     found: dict[str, list[LineRow]] = {}
     for row in read_rows(table):
         if row.function in sections:

@@ -33,11 +33,13 @@ class PtxLoop:
     lines: tuple[tuple[int, int], ...]
 
     def holds(self, other: PtxLoop) -> bool:
+        """Return whether another loop lies inside this one."""
         return other is not self and self.first <= other.first and other.last <= self.last
 
 
 def find_ptx_loops(ptx: str) -> tuple[PtxLoop, ...]:
-    """Return the loops in the order of their ends, without those that only poll a barrier."""
+    """Return the loops of all entries of a PTX text in the order of their ends, without those that only poll a
+    barrier."""
     entry = ""
     labels: dict[str, int] = {}
     places: list[tuple[int, tuple[int, int]]] = []
@@ -61,16 +63,17 @@ def find_ptx_loops(ptx: str) -> tuple[PtxLoop, ...]:
 
 
 def _locations_in_range(locations: list[tuple[int, tuple[int, int]]], first: int) -> tuple[tuple[int, int], ...]:
-    """Return the locations of the code from line `first` on; if none follows, the last one before, still in force."""
+    """Return the source locations of the code from line `first` to the end; if none follows, the last one before."""
     next_location = next((i for i, (number, _) in enumerate(locations) if number >= first), len(locations))
     locations_behind = locations[next_location:]
     return tuple(place for _, place in (locations_behind or locations[-1:]))
 
 
 def select_kernel_loops(found: Iterable[PtxLoop], entry: str, file: int, first: int, last: int) -> tuple[PtxLoop, ...]:
-    """Return the PTX loops of the kernel loop in lines `first` to `last` of a file, without those nested in it. There
-    is one for each role and each version of its iterations. Its back branch has the line of the loop if code of the
-    loop itself is left, such as its counter; else that of the last statement in it."""
+    """Return an entry's PTX loops of the kernel loop in lines `first` to `last` of a file, one for each role and
+    version. Its back branch has the line of the loop if code of the loop itself is left, such as its counter: then the
+    innermost such loops count. Else it has that of the last statement in it, and the outermost loops in these lines
+    count."""
     candidates = [
         loop
         for loop in found
@@ -115,12 +118,13 @@ class Loop:
 
     @property
     def ptx_line(self) -> int | None:
-        """Return the PTX line of the last instruction."""
+        """Return the PTX line of the last instruction, None if the cubin records none."""
         return self.body[-1].ptx_line
 
 
 def find_loops(function: Function) -> tuple[Loop, ...]:
-    """Return the loops in the order of their heads, outer ones first, without those that only wait for a barrier."""
+    """Return a function's loops in the order of their heads, outer ones first, without those that only wait for a
+    barrier."""
     code = function.instructions
     at = {one.address: number for number, one in enumerate(code)}
     kinds = [one.kind for one in code]
@@ -142,9 +146,10 @@ def find_loops(function: Function) -> tuple[Loop, ...]:
 
 
 def find_loop_of_ptx(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) -> Loop | None:
-    """Return the machine-code loop of a PTX loop, given all loops of the function. Of several, as with a remainder
-    loop, returns the one with the most iterations in its body. None if it has inner loops, or too few unrolled
-    iterations to tell them apart."""
+    """Return the machine-code loop of a PTX loop, or its straight code if fully unrolled; None if neither can be
+    measured. `known` are all loops of the function. Of several, as with a remainder loop, the one with the most
+    iterations in its body counts. A loop with inner loops cannot be measured, nor one with too few unrolled iterations
+    to tell them apart."""
     same = [loop for loop in known if loop.ptx_line == ptx.last]
     if same:
         best = max(same, key=lambda loop: (loop.unrolled, len(loop.body)))
@@ -163,19 +168,19 @@ def find_loop_of_ptx(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) 
 
 
 def count_ptx_instructions(body: Iterable[Instruction]) -> Counter[tuple[int, int]]:
-    """Count each memory access and product of the PTX in the body, by PTX line and opcode."""
+    """Return how often a body has each memory access and product, by PTX line and opcode."""
     return Counter((one.ptx_line, one.opcode) for one in body if one.kind in COUNTED_KINDS and one.ptx_line is not None)
 
 
 def _count_unrolled_iterations(body: Iterable[Instruction]) -> int:
-    """Return the iterations of the PTX loop in the body: the most common count of accesses and products, or 1."""
+    """Return how many PTX iterations a body holds: the most common count of its accesses and products, or 1."""
     counts = Counter(count_ptx_instructions(body).values())
     # Of two equally common counts take the larger: merged instructions have smaller counts.
     return max(counts, key=lambda count: (counts[count], count), default=1)
 
 
 def _follow_jumps(code: tuple[Instruction, ...], at: dict[int, int], start: int, end: int) -> Iterator[Instruction]:
-    """Yield the instructions from `start` to `end`, following unconditional forward branches."""
+    """Yield the instructions from index `start` to `end`, without those that unconditional forward branches skip."""
     number = start
     while number <= end:
         one = code[number]
@@ -188,5 +193,6 @@ def _follow_jumps(code: tuple[Instruction, ...], at: dict[int, int], start: int,
 
 
 def _is_polling_loop(kinds: Collection[OpcodeKind]) -> bool:
-    """Return whether a loop only waits for a barrier."""
+    """Return whether a loop only waits for an mbarrier: one such access or more, and otherwise branches and minor
+    kinds."""
     return "mbarrier" in kinds and all(kind in _POLLING_KINDS for kind in kinds)

@@ -73,13 +73,13 @@ _FORM_NAMES = {0x5AB: "CGAERRBAR", 0x9C7: "UCGABAR_ARV", 0xDC7: "UCGABAR_WAIT"}
 
 
 def find_opcode_name(opcode: int, types: int) -> str:
-    """Return the name, such as `HMMA`, or the number, such as `0x1e0`, if unknown. `types` is the field that
-    distinguishes products from tensor memory."""
+    """Return the mnemonic of an opcode, such as `HMMA`, or its number as text, such as `0x1e0`, if unknown. `types` is
+    the field that distinguishes products from tensor memory."""
     number = opcode & 0x1FF
     name = _FORM_NAMES.get(opcode & 0xFFF) or OPCODE_NAMES.get(number)
     return (_TENSOR_PRODUCTS.get(types) if name == "UTCHMMA" else name) or f"{number:#05x}"
 
 
 def find_opcode_kind(opcode: int) -> OpcodeKind:
-    """Return the kind of an opcode; of unknown ones `arithmetic`, as a scoreboard shows if they take longer."""
+    """Return the kind of an opcode, `arithmetic` if unknown: a scoreboard shows if an instruction takes longer."""
     return _KIND_OF_NAME.get(OPCODE_NAMES.get(opcode & 0x1FF, ""), "arithmetic")

@@ -37,18 +37,20 @@ class Budget:
 
     @property
     def left(self) -> int | None:
-        """Return the work left, at least 0; None if unlimited."""
+        """Return the solver work left, at least 0; None if it is unlimited."""
         return None if self._work is None else max(0, self._work - self.spent)
 
     @property
     def balance(self) -> int | None:
-        """Return the work left, counting below 0 down to −`WORK_FOR_ANSWERS`, where heuristics stop; None if unlimited.
-        Answers depend on this number."""
+        """Return the work left, negative down to −`WORK_FOR_ANSWERS`, where heuristics stop; None if unlimited.
+
+        Answers depend on this number.
+        """
         return None if self._work is None else max(-WORK_FOR_ANSWERS, self._work - self.spent)
 
     @property
     def is_spent(self) -> bool:
-        """Return whether no work is left."""
+        """Return whether no solver work is left."""
         return self.left == 0
 
     @property
@@ -60,15 +62,17 @@ class Budget:
         self._spent[0] += work
 
     def split_third(self) -> Budget:
-        """Return a budget of the same shared work and a third of the time left, so that later steps have time too."""
+        """Return a budget with the same shared work and a third of the time left, so that later steps have time too."""
         rest = self.seconds_left() * 2 / 3
         part = Budget(self._work, self.seconds_left if rest == inf else lambda: self.seconds_left() - rest)
         part._spent = self._spent
         return part
 
     def reserve_for_answer(self) -> Budget:
-        """Return a budget for the heuristics that answer a search that ends here. The caller charges the work to this
-        budget."""
+        """Return a budget, with work beyond this one's end, for heuristics that answer an unfinished search.
+
+        The caller charges the work to this budget.
+        """
         balance = self.balance
         return Budget(None if balance is None else balance + WORK_FOR_ANSWERS, self.seconds_left)
 

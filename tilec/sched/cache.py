@@ -37,15 +37,18 @@ def solve_cached(
     scheduler: str = "exact",
     budget: Budget | None = None,
 ) -> Solution:
-    """Return the solution from the folder, or solve the problem and keep the solution there. `afresh` ignores kept
-    solutions. `scheduler` names the `solver`; each solver has its own entries. A hit is charged to the budget like a
-    solve, so that later results do not depend on the folder. An answer that took less than the work left equals the
-    answer of an unlimited search; any other is kept under the work that was left."""
+    """Return the problem's solution from the cache folder, or solve it and write it there; without a folder only solve.
+
+    `afresh` ignores kept solutions. `scheduler` names the `solver`; each solver has its own entries. A hit is charged
+    to the budget like a solve, so that later results do not depend on the folder. An answer that took less than the
+    work left equals the answer of an unlimited search; any other is kept under the work that was left.
+    """
     budget = budget or Budget()
     if folder is None:
         return solver(problem, effort, budget)
 
     def locate_entry(left: int | None) -> Path:
+        """Return the path of the problem's cache entry for a search that ends after `left` work (None: unlimited)."""
         return folder / "schedules" / f"{compute_cache_key(problem, effort, scheduler, left)}.json"
 
     left = budget.balance
@@ -61,8 +64,11 @@ def solve_cached(
 
 
 def compute_cache_key(problem: Problem, effort: float, scheduler: str = "exact", left: int | None = None) -> str:
-    """Return a hash of everything an answer depends on. `left` is the work after which the search ended. The problem's
-    name and the lines of its ops are left out, so that an edit elsewhere in the file does not solve a loop again."""
+    """Return a hash of everything a solution depends on: problem, effort, solver, and `left`, the work limit.
+
+    The problem's name and the lines of its ops are left out, so that an edit elsewhere in the file does not solve a
+    loop again.
+    """
     anonymous = replace(problem, name="", ops=tuple(replace(op, line=0, file="") for op in problem.ops))
     content: dict[str, object] = {"problem": text.problem_to_json(anonymous), "effort": effort, "left": left}
     content |= {"solver": SOLVER, "scheduler": scheduler, "ortools": ORTOOLS}
@@ -71,7 +77,7 @@ def compute_cache_key(problem: Problem, effort: float, scheduler: str = "exact",
 
 
 def _read_solution(path: Path, problem: Problem) -> Solution | None:
-    """Return the solution in a file; None if it is missing, unreadable or not valid for the problem."""
+    """Return the solution in a cache file; None if it is missing, unreadable or does not verify for the problem."""
     try:
         solution = text.solution_from_json(readers.parse_json(read_entry(path, path.stem).decode()))
     except (OSError, ValueError):

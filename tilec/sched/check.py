@@ -21,7 +21,7 @@ from tilec.support import schema
 
 
 def find_problem_faults(problem: Problem) -> Iterator[str]:
-    """Yield a sentence for every broken promise."""
+    """Yield a sentence for every broken promise of the problem, such as an id that does not exist."""
     ops, slots, pools = range(len(problem.ops)), range(len(problem.slots)), range(len(problem.pools))
     yield from schema.find_faults(problem, "problem")
     for op in problem.ops:
@@ -49,7 +49,7 @@ def find_problem_faults(problem: Problem) -> Iterator[str]:
 
 
 def _check_roles_and_values(problem: Problem) -> Iterator[str]:
-    """Check the ids in roles, values, tied ops and shared stages."""
+    """Yield a sentence for each wrong id or slot in roles, values, tied ops and shared stages."""
     ops, slots, pools = range(len(problem.ops)), range(len(problem.slots)), range(len(problem.pools))
     for role in problem.roles:
         if role.slot not in slots:
@@ -76,7 +76,7 @@ def _check_roles_and_values(problem: Problem) -> Iterator[str]:
 
 
 def _check_copies(problem: Problem) -> Iterator[str]:
-    """Check the copies of statements that groups of warps run, and the lags of the groups."""
+    """Yield a sentence if the copies of statements for groups of warps, or the groups' lags, do not match."""
     named = [op for copies in problem.copies for op in copies]
     if len({len(copies) for copies in problem.copies}) > 1 or any(len(copies) < 2 for copies in problem.copies):
         yield "every entry of copies must name one op for each of the same two or more groups of warps"
@@ -87,7 +87,7 @@ def _check_copies(problem: Problem) -> Iterator[str]:
 
 
 def _check_cycles(problem: Problem) -> Iterator[str]:
-    """Report cycles of dependences: ops that topological elimination cannot remove are in or behind one."""
+    """Yield a sentence if a cycle of dependences does not cross into a later iteration."""
     remaining = {*range(len(problem.ops))} - {*sort_topologically(problem)}
     if remaining:
         names = ", ".join(problem.ops[op].name for op in sorted(remaining))
@@ -97,8 +97,11 @@ def _check_cycles(problem: Problem) -> Iterator[str]:
 
 
 def _has_nonpositive_cycle(problem: Problem) -> bool:
-    """Return whether some cycle has a distance of 0 or less. A cycle has at most as many edges as there are ops, so it
-    has one if the sum of distance · (ops + 1) − 1 over its edges is negative (Bellman and Ford)."""
+    """Return whether some cycle of edges has a total distance of 0 or less.
+
+    A cycle has at most as many edges as there are ops, so it has one if the sum of distance · (ops + 1) − 1 over its
+    edges is negative (Bellman and Ford).
+    """
     count = len(problem.ops)
     least = [0] * count
     for _ in range(count + 1):

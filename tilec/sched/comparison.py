@@ -148,7 +148,7 @@ class _Trace(text.OpenRecord):
 
 
 def read_trace_record(text: str) -> dict[str, Any]:
-    """Return the record of a trace's text. Raise `TraceError` for another version or anything that is no trace."""
+    """Return the record in a trace's text; raise `TraceError` for another version, wrong ids or what is no trace."""
     record = parse_trace(text)
     for at, loop in enumerate(schema.read_record(_Trace, record, "tilec").loops):
         for ops in (loop.order, *(bound.ops for bound in loop.bounds)):
@@ -158,7 +158,10 @@ def read_trace_record(text: str) -> dict[str, Any]:
 
 
 def compare_traces(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison:
-    """Compare two records from `read_trace_record`. Source lines and search attempts are ignored."""
+    """Return the changes between two trace records, and the reasons for each loop's new interval, stages or rings.
+
+    Source lines and search attempts are ignored.
+    """
     about_kernel = [*_compare_requests(old, new), *_compare_decisions(old, new)]
     changes = list(about_kernel)
     why: list[tuple[str, tuple[str, ...]]] = []
@@ -174,7 +177,7 @@ def compare_traces(old: Mapping[str, Any], new: Mapping[str, Any]) -> Comparison
 
 
 def _compare_requests(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    """Yield the changes of what was requested: kernel, target, constants, options, threads, tiles."""
+    """Yield the changes of kernel, target, calibration, constants, options; of threads and tiles if both have them."""
     kinds: tuple[ChangeKind, ...] = ("kernel", "target", "calibration")
     for kind in kinds:
         yield from _compare_by_name(kind, "", "the {}", "is", ({kind: record[kind]} for record in (old, new)))
@@ -188,6 +191,7 @@ def _compare_requests(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterato
 
 
 def _describe_tiles(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return each tile's type and shape as text, by its name."""
     return {tile["name"]: f"{tile['dtype']} {' × '.join(map(str, tile['shape']))}" for tile in record["tiles"]}
 
 
@@ -200,7 +204,10 @@ _RENAMED_DECISIONS = {
 
 
 def _compare_decisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
-    """Yield the decisions with another answer. Another reason alone is no change: numbers in it often differ."""
+    """Yield a change for each decision with another answer; another reason alone is none.
+
+    Numbers in a reason often differ.
+    """
     before, after = (
         {_RENAMED_DECISIONS.get(d["what"], d["what"]): d for d in record["decisions"]} for record in (old, new)
     )
@@ -214,7 +221,7 @@ def _compare_decisions(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterat
 def _pair_loops(
     old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]
 ) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
-    """Pair loops by name, or by position where two kernels have as many loops and no name in common."""
+    """Yield pairs of loops by name, None for a missing one; by position if there are as many and no names agree."""
     before, after = ({loop["name"]: loop for loop in loops} for loops in (old, new))
     if len(old) == len(new) and not set(before) & set(after):
         yield from zip(old, new, strict=True)
@@ -224,7 +231,7 @@ def _pair_loops(
 
 
 def _report_unpaired_loop(before: dict[str, Any] | None, after: dict[str, Any] | None) -> Change:
-    """Return the change that a loop is new, or that it is gone."""
+    """Return the change that a loop is new (`before` is None) or gone (`after` is), with its II and stages."""
     loop = after or before
     assert loop is not None
     summary = f"II {loop['ii']:,} and {loop['stages']} stages"
@@ -267,7 +274,7 @@ _RING_FACTS = (
 
 
 def _name_statements(loop: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Map names to statements; the second of one name gets a " (2)" appended."""
+    """Return a loop's statements by name; the second of one name is called `NAME (2)`."""
     found: dict[str, dict[str, Any]] = {}
     counts: dict[str, int] = {}
     for op in loop["ops"]:
@@ -277,31 +284,36 @@ def _name_statements(loop: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _list_issue_order(loop: dict[str, Any]) -> list[str]:
+    """Return the names of a loop's statements in the order in which they issue."""
     names = list(_name_statements(loop))
     return [names[op] for op in loop["order"]]
 
 
 def _format_prices(op: dict[str, Any]) -> dict[str, str]:
-    """Return the prices of a statement in cycles. Time in its role's own slot is its issue."""
+    """Return a statement's cycles as text: time in each slot, issue and latency.
+
+    Time in its role's own slot is its issue.
+    """
     held = {use["slot"]: sum(end - first for first, end in use["rows"]) for use in op["rows"]}
     cycles = {f"time in {slot}": held[slot] for slot in held if not slot.startswith("issue (")}
     return {name: f"{n:,}" for name, n in {**cycles, "issue": op["issue"], "latency": op["latency"]}.items()}
 
 
 def _format_pools(loop: dict[str, Any]) -> dict[str, str]:
+    """Return each pool's peak as text, with its capacity unless that is unlimited."""
     limits = ("" if pool["capacity"] >= UNLIMITED else f" of {pool['capacity']:,}" for pool in loop["pools"])
     return {pool["name"]: f"{pool['peak']:,}{limit}" for pool, limit in zip(loop["pools"], limits, strict=True)}
 
 
 def _join_binding_bounds(loop: dict[str, Any]) -> str:
-    """Return the bounds that equal the minimum II."""
+    """Return the names of the bounds that equal the minimum II, joined by commas; `nothing` if there are none."""
     return ", ".join(f"{bound['kind']} {bound['name']}" for bound in loop["bounds"] if bound["binds"]) or "nothing"
 
 
 def _compare_fact(
     kind: ChangeKind, loop: str, subject: str, verb: str, old: Mapping[str, Any], new: Mapping[str, Any], fact: str
 ) -> Iterator[Change]:
-    """Yield a change if one member of two records differs."""
+    """Yield a change if the member `fact` of two records differs."""
     texts = (f"{one[fact]:,}" if isinstance(one[fact], int) else str(one[fact]) for one in (old, new))
     yield from _compare_by_name(kind, loop, subject, verb, ({"": text} for text in texts))
 
@@ -309,7 +321,10 @@ def _compare_fact(
 def _compare_by_name(
     kind: ChangeKind, loop: str, subject: str, verb: str, each: Iterable[Mapping[str, str]], absent: str = ""
 ) -> Iterator[Change]:
-    """Yield a change for each name whose text differs or that one side lacks; `{}` in `subject` stands for the name."""
+    """Yield a change for each name whose text differs or that one side lacks, which then has the text `absent`.
+
+    `{}` in `subject` stands for the name.
+    """
     old, new = each
     for name in dict.fromkeys([*old, *new]):
         if old.get(name) != new.get(name):
@@ -323,7 +338,7 @@ _ABOUT_THE_GRID = ("persistent grid", "rasterisation", "programmatic dependent l
 def _explain_interval(
     old: dict[str, Any], new: dict[str, Any], about_kernel: Sequence[Change], found: Sequence[Change]
 ) -> Iterator[str]:
-    """Yield the steps from the first causes to the new interval, or stages and rings if it is the same."""
+    """Yield sentences from the first causes to a loop's new interval, or its stages and rings if the same."""
     prices = list(_find_causing_changes(old, new, found))
     named = " ".join(change.subject for change in (*prices, *found) if change.kind in ("price", "statement", "ring"))
     causes = [
@@ -349,7 +364,7 @@ def _explain_interval(
 
 
 def _find_causing_changes(old: dict[str, Any], new: dict[str, Any], found: Sequence[Change]) -> Iterator[Change]:
-    """Yield the changes of statements and rings that binding bounds involve; all of them if there are none."""
+    """Yield changes of statements, ring limits, and prices in binding bounds; all prices if neither of these."""
     concerned: set[tuple[str, str]] = set()
     for loop in (old, new):
         names = list(_name_statements(loop))

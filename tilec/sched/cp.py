@@ -35,7 +35,7 @@ class SolverRun:
 
 
 def load_solver() -> Any:
-    """Import the native half of CP-SAT: late, because most commands and every cache hit do without it."""
+    """Import and return the native half of CP-SAT. Late, because most commands and every cache hit do without it."""
     from ortools.sat.python import cp_model_helper
 
     return cp_model_helper
@@ -51,7 +51,7 @@ class Program:
         self._pairs = 0
 
     def _variable(self, low: int, high: int) -> int:
-        """Add an integer variable of this range, and return its index."""
+        """Add an integer variable from `low` to `high`, and return its index."""
         variables = self._proto.variables
         variables.add().domain.extend([low, high])
         return len(variables) - 1
@@ -59,7 +59,7 @@ class Program:
     def _add_linear(
         self, terms: Iterable[tuple[int, int]], low: int | None, high: int | None, when: Sequence[int] = ()
     ) -> None:
-        """Add low ≤ Σ coefficient · variable ≤ high, enforced only if all literals of `when` are true."""
+        """Add low ≤ Σ coefficient · variable ≤ high (None: no limit), enforced only if all of `when` are true."""
         constraint = self._proto.constraints.add()
         if when:
             constraint.enforcement_literal.extend(when)
@@ -70,7 +70,10 @@ class Program:
         linear.domain.extend([-infinity if low is None else low, infinity if high is None else high])
 
     def _add_interval(self, phase: int, size: int, shift: int, presence: int | None) -> int:
-        """Add an interval that begins `shift` cycles behind the variable `phase`, if the literal `presence` holds."""
+        """Add an interval of `size` that begins `shift` behind variable `phase`, and return its index.
+
+        It exists only if the literal `presence` holds, if given.
+        """
         constraints = self._proto.constraints
         constraint = constraints.add()
         if presence is not None:
@@ -84,6 +87,7 @@ class Program:
         return len(constraints) - 1
 
     def _add_exactly_one(self, literals: Iterable[int]) -> None:
+        """Add that exactly one of the literals is true."""
         self._proto.constraints.add().exactly_one.literals.extend(literals)
 
     def _add_no_overlap(self, intervals: Iterable[int]) -> None:
@@ -102,16 +106,19 @@ class Program:
             constraint.cumulative.demands.add().offset = 1
 
     def _refuse(self, when: Sequence[int] = ()) -> None:
+        """Add that the literals of `when` are not all true; without any, that there is no solution."""
         self._add_linear((), 1, 1, when)
 
     def _add_objective(self, terms: Iterable[tuple[int, int]]) -> None:
-        """Minimise the sum of these terms (variable, coefficient)."""
+        """Minimise the sum of these terms, each of a variable and its coefficient."""
         for variable, coefficient in terms:
             self._proto.objective.vars.append(variable)
             self._proto.objective.coeffs.append(coefficient)
 
     def _run(self, effort: float, linearization: int = 0, by_core: bool = False, presolve: bool = False) -> SolverRun:
-        """Solve the program with at most this deterministic time, and charge the budget."""
+        """Solve the program within this deterministic time, charge the budget, and return the result; `unknown` if
+        spent.
+        """
         if self._budget.is_spent or (left := self._budget.seconds_left()) <= 0:
             return SolverRun("unknown", False, (), 0, 0.0)
         parameters = self._cp.SatParameters()

@@ -35,9 +35,11 @@ _WORK_PER_EXPLANATION = 4_000_000
 
 
 def explain_solution(problem: Problem, solution: Solution, budget: Budget | None = None) -> Solution:
-    """Return the solution with the constraints that refute smaller intervals and the intervals that heuristics reach. A
-    given or already explained solution is returned as it is. The budget only limits the explanation: the answer was
-    found before."""
+    """Return the solution with the constraints that refute smaller intervals, and the intervals of heuristics.
+
+    A given or already explained solution is returned as it is. The budget only limits the explanation: the answer was
+    found before.
+    """
     if solution.trials or not solution.attempts:
         return solution
     budget = budget or Budget(_WORK_PER_EXPLANATION)
@@ -52,7 +54,7 @@ def explain_solution(problem: Problem, solution: Solution, budget: Budget | None
 
 
 def _name_window_families(problem: Problem, smaller: Sequence[Attempt]) -> list[Attempt]:
-    """Return the attempts, naming for those that windows refuted the families that were sufficient."""
+    """Return the attempts; those that windows refuted get the constraint families that suffice for it."""
     attempts: list[Attempt] = []
     enough: tuple[str, ...] = ()
     for attempt in smaller:
@@ -64,9 +66,11 @@ def _name_window_families(problem: Problem, smaller: Sequence[Attempt]) -> list[
 
 
 def _explain_refutations(problem: Problem, smaller: Sequence[Attempt], budget: Budget) -> Sequence[Attempt]:
-    """Return the attempts with the families that refute the last one, if the solver refuted it. No family named is
-    known to be unnecessary. The smaller intervals next to it get the same families where these, or these and the rings,
-    refute them too."""
+    """Return the attempts; the last ones that the solver refuted get the constraint families that refute them.
+
+    No family named is known to be unnecessary. The smaller intervals next to the last one get the same families where
+    these, or these and the rings, refute them too.
+    """
     attempts = [*smaller]
     by_solver = takewhile(lambda attempt: (attempt.how, attempt.outcome) == ("solver", "refuted"), reversed(attempts))
     first_refuted = len(attempts) - len(list(by_solver))
@@ -88,13 +92,13 @@ def _explain_refutations(problem: Problem, smaller: Sequence[Attempt], budget: B
 
 
 def _attach_families(attempt: Attempt, problem: Problem, unneeded: frozenset[str]) -> Attempt:
-    """Return the attempt, refuted by the dependences and all families but the unneeded ones."""
+    """Return the attempt as refuted by the dependences and all constraint families but the unneeded ones."""
     needed_families = ("dependences", *(family for family in list_families(problem) if family not in unneeded))
     return replace(attempt, why=f"refuted by the {' and '.join(needed_families)}", families=needed_families)
 
 
 def _find_unneeded_families(problem: Problem, ii: int, budget: Budget) -> frozenset[str]:
-    """Return families without which the II is still refuted."""
+    """Return constraint families without which the II is still refuted; none if the full proof is expensive."""
     dropped: frozenset[str] = frozenset()
     dearest = _try_refute(problem, ii, dropped, _EFFORT_PER_PROOF, budget)
     if dearest is None or dearest > _CHEAP_PROOF_EFFORT:
@@ -109,7 +113,7 @@ def _find_unneeded_families(problem: Problem, ii: int, budget: Budget) -> frozen
 
 
 def _try_refute(problem: Problem, ii: int, without: frozenset[str], effort: float, budget: Budget) -> float | None:
-    """Return the effort of a refutation of the II; None if there is none or it takes too long."""
+    """Return the solver effort to refute the II without these families; None if it is not refuted in time."""
     if budget.is_over:
         return None
     answer = Model(problem, ii, None, without, budget).feasible(effort, hard=True)
@@ -117,8 +121,10 @@ def _try_refute(problem: Problem, ii: int, without: frozenset[str], effort: floa
 
 
 def list_families(problem: Problem) -> tuple[str, ...]:
-    """Return the groups of constraints, besides the dependences, that a model can leave out one by one. Constraints
-    that cannot matter are not listed: a pool without rings, a slot used only once."""
+    """Return the constraint families, besides dependences, that a model can leave out one by one.
+
+    Constraints that cannot matter are not listed: a pool without rings, a slot used only once.
+    """
     names = ["stages"] if problem.max_stages is not None else []
     names += ["rings"] if problem.rings else []
     taken = {ring.pool for ring in problem.rings if ring.bytes}
@@ -127,8 +133,10 @@ def list_families(problem: Problem) -> tuple[str, ...]:
 
 
 def list_separable_families(problem: Problem) -> tuple[str, ...]:
-    """Return the families whose constraints imply nothing elsewhere in the model. Stages, rings and pools of rings, in
-    contrast, also limit the range of starts."""
+    """Return the constraint families that affect nothing else in the model: values in pools, and slots.
+
+    Stages, rings and pools of rings, in contrast, also limit the range of starts.
+    """
     used = [use.slot for op in problem.ops for use in op.uses if use.cycles]
     used += [problem.roles[role].slot for op in problem.ops for role in op.roles]
     slots = (f"slot {slot.name}" for index, slot in enumerate(problem.slots) if used.count(index) > 1)

@@ -28,19 +28,19 @@ _MANY_COPIES = 64
 def make_schedule(
     problem: Problem, ii: int, start: Sequence[int], status: Status, order: Sequence[int] = ()
 ) -> Schedule:
-    """Return the schedule of these starts, ordered by phase, then as in `order` or by id; rings as deep as needed."""
+    """Return the schedule with these starts, ordered by phase, then as in `order` or by id; rings as deep as needed."""
     place = {op: at for at, op in enumerate(order or range(len(start)))}
     by_phase = sorted(range(len(start)), key=lambda op: (start[op] % ii, place[op]))
     return Schedule(ii, tuple(start), tuple(by_phase), compute_ring_depths(problem, ii, start), status)
 
 
 def record_given_schedule(problem: Problem, schedule: Schedule) -> Solution:
-    """Return the record of a schedule that was not solved here: the bounds of its II, and its cost."""
+    """Return a solution for a schedule that was not solved here: with bounds and costs, without attempts."""
     return Solution(schedule, compute_bounds(problem), (), evaluate_levels(problem, schedule))
 
 
 def evaluate_levels(problem: Problem, schedule: Schedule) -> tuple[Objective, ...]:
-    """Return the value of each level, none of them proven."""
+    """Return the value of each level of the objective for a schedule, all marked as not proven."""
     ii, start = schedule.ii, schedule.start
     values = (
         max(schedule.stage, default=0) + 1,
@@ -55,8 +55,10 @@ def evaluate_levels(problem: Problem, schedule: Schedule) -> tuple[Objective, ..
 
 
 def find_reaching_pairs(problem: Problem) -> list[tuple[int, int]]:
-    """Return the pairs (op, dependent op of the same iteration) whose distance decides the slot pressure. No op comes
-    before the first, and none after the last."""
+    """Return the pairs (first op, last op that depends on it in an iteration) whose distance decides the slot pressure.
+
+    No op comes before the first, and none after the last.
+    """
     count = len(problem.ops)
     after: list[set[int]] = [set() for _ in range(count)]
     has_before, has_after = [False] * count, [False] * count
@@ -72,12 +74,12 @@ def find_reaching_pairs(problem: Problem) -> list[tuple[int, int]]:
 
 
 def measure_slot_pressure(reach: Sequence[tuple[int, int]], start: Sequence[int]) -> int:
-    """Return the largest distance, in cycles, between the pairs: so long the slots between them are taken."""
+    """Return the largest distance in cycles between the starts of these pairs of ops, at least 0."""
     return max([0, *(start[last] - start[first] for first, last in reach)])
 
 
 def sort_topologically(problem: Problem) -> list[int]:
-    """Return the ops in topological order within an iteration; of the ready ops, the smallest first."""
+    """Return the ops in topological order within an iteration, smallest ready op first; cycles are left out."""
     waiting = [0] * len(problem.ops)
     onward: list[list[int]] = [[] for _ in problem.ops]
     for edge in problem.edges:
@@ -97,7 +99,7 @@ def sort_topologically(problem: Problem) -> list[int]:
 
 
 def compute_ring_depths(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
-    """Return the number of versions that each ring needs."""
+    """Return the number of versions that each ring needs for these starts, at least 1."""
     return tuple(
         max(1, -(-(_find_last_end(problem, ring.consumers, start) - min(start[op] for op in ring.producers)) // ii))
         for ring in problem.rings
@@ -105,18 +107,18 @@ def compute_ring_depths(problem: Problem, ii: int, start: Sequence[int]) -> tupl
 
 
 def count_ring_bytes(problem: Problem, ii: int, start: Sequence[int]) -> int:
-    """Return the bytes that all rings take with these starts, in cycles, at an interval of `ii` cycles."""
+    """Return the bytes that all versions of all rings take with these starts at this II."""
     depths = zip(compute_ring_depths(problem, ii, start), problem.rings, strict=True)
     return sum(depth * ring.bytes for depth, ring in depths)
 
 
 def list_pressure_pools(problem: Problem) -> list[int]:
-    """Return the pools of values whose use counts as pressure."""
+    """Return the pools that have values and `spare` set: their use counts as pressure."""
     return [pool for pool in sorted({value.pool for value in problem.values}) if problem.pools[pool].spare]
 
 
 def list_limited_pools(problem: Problem) -> tuple[int, ...]:
-    """Return the pools that values could exceed: not those large enough for every value many times over."""
+    """Return the pools with values that could exceed them, or with a limit on values across intervals."""
     once = {(e.src, e.dst) for e in problem.edges if e.distance == 1 and e.latency >= problem.ops[e.src].latency}
     amounts = [0] * len(problem.pools)
     for value in problem.values:
@@ -133,17 +135,17 @@ def list_limited_pools(problem: Problem) -> tuple[int, ...]:
 
 
 def measure_peak_pressure(problem: Problem, ii: int, start: Sequence[int]) -> int:
-    """Return the peak of what values hold, over all pools that count."""
+    """Return the largest peak of what values hold of any pool that counts as pressure."""
     return max((count_held_at_once(problem, ii, start, pool) for pool in list_pressure_pools(problem)), default=0)
 
 
 def measure_carried_pressure(problem: Problem, ii: int, start: Sequence[int]) -> int:
-    """Return the most that values hold of any pool that counts across the end of an interval."""
+    """Return the most that values hold, across the end of an interval, of any pool that counts as pressure."""
     return max((count_held_across(problem, ii, start, pool) for pool in list_pressure_pools(problem)), default=0)
 
 
 def do_values_fit(problem: Problem, ii: int, start: Sequence[int]) -> bool:
-    """Return whether the live values never need more of a pool than its capacity."""
+    """Return whether live values, with rings, never exceed a pool's capacity, nor its limit across intervals."""
     rings = list(zip(compute_ring_depths(problem, ii, start), problem.rings, strict=True)) if problem.values else []
     for at in list_limited_pools(problem):
         pool = problem.pools[at]
@@ -156,19 +158,22 @@ def do_values_fit(problem: Problem, ii: int, start: Sequence[int]) -> bool:
 
 
 def count_held_at_once(problem: Problem, ii: int, start: Sequence[int], pool: int) -> int:
-    """Return the peak of what values hold of a pool. It occurs at the start of some op, where a value begins."""
+    """Return the largest amount of a pool that values hold at any time.
+
+    It occurs at the start of some op, where a value begins.
+    """
     lives = list_lifetimes(problem, pool, start)
     held = (sum(amount * ((now - b) // ii - (now - e) // ii) for b, e, amount in lives) for now, _, _ in lives)
     return max(held, default=0)
 
 
 def count_held_across(problem: Problem, ii: int, start: Sequence[int], pool: int) -> int:
-    """Return what values hold of a pool across the end of an interval."""
+    """Return the amount of a pool that values hold across the end of an interval."""
     return sum_across_ends(list_lifetimes(problem, pool, start), ii)
 
 
 def list_lifetimes(problem: Problem, pool: int, start: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return (begin, end, amount) of each value in a pool, in the time of its own iteration."""
+    """Return (begin, end, amount) of each value in a pool, in cycles of its own iteration."""
     found = []
     for value in problem.values:
         if value.pool == pool:
@@ -178,20 +183,21 @@ def list_lifetimes(problem: Problem, pool: int, start: Sequence[int]) -> list[tu
 
 
 def sum_across_ends(lives: Sequence[tuple[int, int, int]], ii: int, shift: int = 0) -> int:
-    """Return what lives (begin, end, amount) hold across the end of an interval, if all begin `shift` cycles later."""
+    """Return the amount that values (begin, end, amount) hold across an interval's end, if all begin `shift` later."""
     return sum(max(0, (end + shift - 1) // ii - (begin + shift) // ii) * amount for begin, end, amount in lives)
 
 
 def _find_last_end(problem: Problem, consumers: Sequence[int], start: Sequence[int]) -> int:
+    """Return the cycle at which the last of these consumers has finished, 0 if there are none."""
     return max((start[op] + problem.ops[op].latency for op in consumers), default=0)
 
 
 def list_same_role_pairs(problem: Problem) -> list[tuple[int, int]]:
-    """Return the pairs of ops whose order the code shows: ops of one role, as roles run concurrently."""
+    """Return all pairs (earlier op, later op) of one role; roles run concurrently, so other orders do not show."""
     roles = [op.role for op in problem.ops]
     return [(i, j) for j in range(len(roles)) for i in range(j) if roles[i] == roles[j]]
 
 
 def count_inversions(pairs: Sequence[tuple[int, int]], ii: int, start: Sequence[int]) -> int:
-    """Return Kendall's tau distance between the written order and the order of issue within the interval."""
+    """Return how many pairs issue, within the interval, in the other order than they are written."""
     return sum(start[i] % ii > start[j] % ii for i, j in pairs)

@@ -64,7 +64,7 @@ class Op:
 
     @property
     def place(self) -> str:
-        """Return the op's source line in words."""
+        """Return the op's source line as text, with its file if that is imported."""
         return f"line {self.line} of {self.file}" if self.file else f"line {self.line}"
 
 

@@ -9,7 +9,7 @@ from tilec.sched.schedule import Schedule
 
 
 def deepen_rings(problem: Problem, schedule: Schedule, rings: tuple[int, ...]) -> Schedule:
-    """Return the schedule with these rings deepened in turn, as far as their limits and pools allow."""
+    """Return the schedule with these rings deepened in turn to their limits or pools; rings without a limit stay."""
     depth = list(schedule.depth)
     room = [pool.capacity - pool.reserved for pool in problem.pools]
     for ring, versions in zip(problem.rings, depth, strict=True):

@@ -71,7 +71,7 @@ class Solution:
 
     @property
     def warning(self) -> str | None:
-        """Return the warning that a user must see about this schedule, if any."""
+        """Return the warning that the schedule may not be optimal, and by how much; None if nothing is open."""
         unknown = [(first, last) for first, last in self.ranges if last.outcome == "unknown"]
         ii = self.schedule.ii
         if self.schedule.status != "feasible" and not unknown:
@@ -95,5 +95,5 @@ class Solution:
 
 
 def format_interval_range(first: Attempt, last: Attempt) -> str:
-    """Return the intervals of consecutive attempts as text."""
+    """Return the IIs of consecutive attempts as text, such as `96` or `96…99`."""
     return str(first.ii) if first.ii == last.ii else f"{first.ii}…{last.ii}"

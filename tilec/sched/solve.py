@@ -69,8 +69,11 @@ def solve_problem(
     scheduler: Scheduler = "exact",
     most: int | None = None,
 ) -> Solution:
-    """Return the best schedule, with its proof. Raise `Unschedulable` if no II admits one. `effort` scales how long to
-    search before a proof is given up, charged to the budget. Heuristics try no interval above `most` cycles."""
+    """Return the best schedule found, by heuristics only if asked or serial; raise `Unschedulable` if no II has one.
+
+    `effort` scales how long to search before a proof is given up, charged to the budget. Heuristics try no interval
+    above `most` cycles.
+    """
     budget = budget or Budget()
     before = budget.spent
     if scheduler == "heuristic" or problem.force_serial:
@@ -80,7 +83,10 @@ def solve_problem(
 
 
 def find_smallest_interval(problem: Problem, effort: float = 1.0, budget: Budget | None = None) -> Solution:
-    """Return a schedule with the smallest interval and fewest stages, with proofs. Raise `Unschedulable`."""
+    """Return a schedule with the smallest II found and fewest stages, not settled; raise `Unschedulable` if none.
+
+    It comes with what is proven.
+    """
     budget = budget or Budget()
     before = budget.spent
     proven = compute_bounds(problem)
@@ -98,7 +104,10 @@ def find_smallest_interval(problem: Problem, effort: float = 1.0, budget: Budget
 def settle_objectives(
     problem: Problem, solution: Solution, effort: float = 1.0, budget: Budget | None = None
 ) -> Solution:
-    """Return the solution with the best schedule at its interval: settle every level after the first."""
+    """Return the solution with the best schedule at its interval, settled in every level after the first.
+
+    A settled solution is only verified.
+    """
     budget = budget or Budget()
     before = budget.spent
     schedule = solution.schedule
@@ -116,7 +125,7 @@ def settle_objectives(
 
 
 def _solve_by_heuristics(problem: Problem, budget: Budget, most: int | None) -> Solution:
-    """Return the best schedule of the heuristics, or one that the solver finds if theirs is invalid."""
+    """Return the best schedule of the heuristics, or the solver's if even a serial one is invalid."""
     role = guess_roles(problem, budget) if has_roles(problem) else ()
     plain = resolve_roles(problem, role)
     solution = heuristic.schedule_by_heuristics(drop_implied_edges(plain), budget, most)
@@ -134,10 +143,12 @@ def _solve_by_heuristics(problem: Problem, budget: Budget, most: int | None) -> 
 
 
 def find_fallback_schedule(problem: Problem, least: int, budget: Budget | None = None) -> tuple[int, Starts]:
-    """Return the II and starts of some valid schedule, serial if possible. Raise `Unschedulable` if there is none.
+    """Return the II and starts of some valid schedule, serial if possible; raise `Unschedulable` without.
+
     Where values exceed their pools in the written order, or iterations must overlap, the solver looks for another
     order. A schedule with overlap can also be run serially without holding more, so if no order exists, no schedule
-    does. Charged to the budget, even beyond its end."""
+    does. Charged to the budget, even beyond its end.
+    """
     ii, start = heuristic.schedule_serially(problem, least)
     is_sure = not list_limited_pools(problem) and not heuristic.needs_overlap(problem)
     broken = [] if is_sure else list(find_violations(problem, make_schedule(problem, ii, start, "given")))
@@ -184,7 +195,10 @@ class _IntervalSweep:
         self.guess = resolve_roles(problem, self.role)
 
     def run(self) -> FoundSchedule:
-        """Sweep the intervals upward, and return the first schedule found."""
+        """Try the intervals from the lower bound upward, record the attempts, and return the first schedule found.
+
+        A spent budget ends the sweep with a heuristic or serial schedule.
+        """
         ii = self.proven.mii
         self.serial = find_fallback_schedule(self.guess, max(ii, compute_serial_ii(self.guess)), self.budget)
         if ii > 1:
@@ -224,12 +238,14 @@ class _IntervalSweep:
         return self.end_serially(last)
 
     def end_serially(self, last: int) -> FoundSchedule:
-        """Record that only the serial schedule was found, and return it."""
+        """Record an attempt that found only the serial schedule, and return that schedule."""
         self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
         return FoundSchedule(*self.serial, self.role, is_serial=True)
 
     def reachable(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
-        """Return a heuristic schedule's II and starts, looked for once in growing steps; None: serial starts."""
+        """Return the II and starts of a heuristic schedule, found once by growing steps; `last` and None if there is
+        none.
+        """
         step, most = max(1, ii // 128), _WORK_FOR_ANSWER
         while self.known is None and self.budget.seconds_left() > 0 and ii < last and most > 0:
             most -= heuristic.estimate_placing_work(self.problem, ii)
@@ -240,7 +256,7 @@ class _IntervalSweep:
         return self.known
 
     def find_by_all_heuristics(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
-        """Return the II and starts of the best of all heuristics, or of `reachable` if time is short."""
+        """Return the II and starts (None: none) of the best heuristic, or of `reachable` if time or work is short."""
         found, start = self.reachable(ii, last)
         work = _PLACINGS_PER_ANSWER * heuristic.estimate_placing_work(self.problem, ii)
         if self.budget.seconds_left() == inf and work <= _WORK_FOR_ANSWER:
@@ -252,7 +268,7 @@ class _IntervalSweep:
         return found, start
 
     def placed(self, ii: int) -> Starts | None:
-        """Return the starts that the heuristic finds at this interval."""
+        """Return the starts that the heuristic finds at this interval, charged to the budget; None if it finds none."""
         self.budget.spend(heuristic.estimate_placing_work(self.problem, ii))
         return heuristic.place_ops(set_even_lags(self.guess, ii), ii)
 
@@ -270,7 +286,7 @@ class _IntervalSweep:
         return answer.ii
 
     def end_sweep(self, ii: int, last: int, known: tuple[int, ...] | None) -> FoundSchedule:
-        """End the sweep before this II, because the budget is spent or time is up."""
+        """Record IIs from `ii` to `last` as skipped; return the schedule `known` at `last`, or the serial one."""
         self.stages_proven = False
         why = "skipped: the search budget is spent" if self.budget.is_spent else "skipped: time is up"
         self.attempts += (Attempt(at, "unknown", "solver", why) for at in range(ii, last))
@@ -289,8 +305,11 @@ class _IntervalSweep:
         return ii
 
     def attempt_interval(self, ii: int, effort: float, known: tuple[int, ...] | None) -> Answer:
-        """Look for a schedule at one II, and for the fewest stages at it. A model of few stages comes first: it is
-        small, and finds most schedules. Only the model of all stages refutes the II."""
+        """Look for a schedule at one II, `known` or the solver's (None), then for the fewest stages; return the answer.
+
+        A model of few stages comes first: it is small, and finds most schedules. Only the model of all stages refutes
+        the II.
+        """
         low = find_earliest_starts(self.problem, ii, build_arcs(self.problem, compute_depth_limits(self.problem, ii)))
         fewest = max(low, default=0) // ii + 1
         if known is not None:
@@ -312,7 +331,9 @@ class _IntervalSweep:
         return answer
 
     def ask(self, ii: int, stages: int | None, effort: float) -> tuple[Answer, bool]:
-        """Return a schedule of at most `stages` stages, and whether the model allows all stages that can matter."""
+        """Return the solver's answer for at most `stages` stages, and whether its model allows all stages that can
+        matter.
+        """
         model = Model(self.problem, ii, stages, budget=self.budget.split_third())
         answer = Answer("unknown", False, (), 0.0)
         if len(self.problem.ops) <= _MAX_OPS_FOR_QUICK_EFFORT:
@@ -324,7 +345,7 @@ class _IntervalSweep:
         return answer, model.is_complete
 
     def choose(self, ii: int, answer: Answer) -> FoundSchedule:
-        """Choose the best roles and lags that this interval and number of stages allow."""
+        """Return the found schedule with the roles of fewest hand-overs and the most even lags at its II and stages."""
         start, role = shift_to_valid_begin(self.problem, ii, answer.start), answer.role
         stages = max(start, default=0) // ii + 1
         effort = EFFORT_PER_LEVEL * self.effort

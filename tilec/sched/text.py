@@ -41,7 +41,7 @@ def problem_to_json(problem: Problem) -> dict[str, Any]:
 
 
 def problem_from_json(json: object) -> Problem:
-    """Return the problem of a JSON value. Raise `TextError` if it is none or breaks a promise of `sched.check`."""
+    """Return the problem of a JSON value; raise `TextError` if it is none or breaks a promise of `sched.check`."""
     problem = schema.read_record(_ProblemFile, schema.check_schema_version(json, SCHEMA), "").problem
     wrong = next(find_problem_faults(problem), None)
     if wrong is not None:
@@ -55,12 +55,15 @@ def solution_to_json(solution: Solution) -> dict[str, Any]:
 
 
 def solution_from_json(json: object) -> Solution:
-    """Return the solution of a JSON value that `solution_to_json` made. Raise `ValueError` for anything else."""
+    """Return the solution of a JSON value that `solution_to_json` made; raise `ValueError` for anything else."""
     return schema.read_record(_SolutionFile, schema.check_schema_version(json, SCHEMA), "").solution
 
 
 def problems_from_json(json: object) -> list[tuple[Problem, int | None]]:
-    """Return the problems of a file, in any of its forms, each with the best II that the file records."""
+    """Return the problems of a list, a problem or an exchange form, each with the best II recorded there, else None.
+
+    Raise `TextError` for anything else.
+    """
     if isinstance(json, list):
         return [(problem_from_json(member), None) for member in json]
     if isinstance(json, dict) and "problem" in json:
@@ -94,8 +97,10 @@ class _Neutral(OpenRecord):
 
 
 def problem_from_neutral(json: object) -> Problem:
-    """Return a problem from the exchange form of modulo-scheduling instances: ops with one resource and a duration,
-    edges as [src, dst, latency, distance], limits per resource. A resource without a limit of at least 1 is unlimited.
+    """Return the problem of a modulo-scheduling instance in the exchange form; raise `TextError` for another form.
+
+    It has ops with one resource and a duration, edges as [src, dst, latency, distance], limits per resource. A resource
+    without a limit of at least 1 is unlimited.
     """
     if not isinstance(json, dict) or not all(key in json for key in ("name", "ops", "edges", "limits")):
         raise TextError("expected an object with name, ops, edges and limits")
@@ -122,7 +127,7 @@ def problem_from_neutral(json: object) -> Problem:
 
 
 def encode_json(value: object) -> Any:
-    """Return dataclasses as objects, tuples as arrays, anything else unchanged; an empty `Op.file` is left out."""
+    """Return dataclasses as dictionaries, tuples as lists, other values unchanged; an empty `Op.file` is left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         members = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
         return {name: encode_json(member) for name, member in members if (name, member) != ("file", "")}

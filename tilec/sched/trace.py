@@ -45,9 +45,11 @@ def build_trace(
     stores: Sequence[Mapping[str, str | int]] = (),
     also: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the whole trace of a kernel, its loops in program order and each explained. `stores` are the stores that
-    go through shared memory, with the bytes they leave to the rings. `also` are further members: what the kernel
-    requested and decided itself."""
+    """Return the whole schedule trace of a kernel: events to draw, and the record of loops, each explained.
+
+    Loops are in program order. `stores` are the stores that go through shared memory, with the bytes they leave to the
+    rings. `also` are further members: what the kernel requested and decided itself.
+    """
     explained_loops = [(problem, explain_solution(problem, solution)) for problem, solution in loops]
     return {
         # Must be the first key: viewers recognise the format by the beginning of the file.
@@ -69,14 +71,17 @@ def build_trace(
 
 
 def dump_trace(value: dict[str, Any]) -> str:
-    """Return the text of a trace: one event a line, the `tilec` member indented for people."""
+    """Return a trace as JSON text: one event a line, the `tilec` member indented for people."""
     events = ",\n".join(json.dumps(event, ensure_ascii=False) for event in value["traceEvents"])
     rest = {name: member for name, member in value.items() if name != "traceEvents"}
     return f'{{"traceEvents": [\n{events}\n],\n{json.dumps(rest, indent=1, ensure_ascii=False)[2:]}\n'
 
 
 def record_loop(problem: Problem, solution: Solution) -> dict[str, Any]:
-    """Return the record of a loop, with as much explanation as the solution has."""
+    """Return a loop's record for the trace: schedule, bounds, attempts, rings, pools, slots and edges with slack.
+
+    It has as much explanation as the solution has.
+    """
     # From here on the chosen roles are part of the ops.
     problem = resolve_roles(problem, solution.schedule.role)
     schedule, ii = solution.schedule, solution.schedule.ii
@@ -115,7 +120,7 @@ def record_loop(problem: Problem, solution: Solution) -> dict[str, Any]:
 
 
 def _record_groups(problem: Problem, schedule: Schedule) -> dict[str, Any]:
-    """Return the copies of statements that groups of warps run, and the lags of the groups."""
+    """Return the copies of statements that groups of warps run, and the groups' lags; empty without groups."""
     if not problem.copies:
         return {}
     lags = set_observed_lags(problem, schedule.start).lags
@@ -123,7 +128,7 @@ def _record_groups(problem: Problem, schedule: Schedule) -> dict[str, Any]:
 
 
 def _record_attempts(first: Attempt, last: Attempt, solution: Solution) -> dict[str, Any]:
-    """Return the record of a range of attempts with the same outcome and reason: from `from` to `ii`."""
+    """Return the record of the attempts from `first` to `last`, of one outcome and reason: IIs and total effort."""
     efforts = (attempt.effort for attempt in solution.attempts if first.ii <= attempt.ii <= last.ii)
     return {"from": first.ii, **text.encode_json(last), "effort": sum(efforts)}
 
@@ -143,7 +148,7 @@ def _describe_proof(solution: Solution) -> str:
 
 
 def record_refutation(solution: Solution) -> dict[str, Any] | None:
-    """Return the families of constraints that together refute II − 1; None if it is not refuted."""
+    """Return the record of why II − 1 is impossible, with its constraint families; None if it is not refuted."""
     ii = solution.schedule.ii - 1
     attempt = next((a for a in solution.attempts if a.ii == ii and a.outcome == "refuted"), None)
     if attempt is None:
@@ -152,12 +157,12 @@ def record_refutation(solution: Solution) -> dict[str, Any] | None:
 
 
 def _record_source(op: Op) -> dict[str, Any]:
-    """Return the line of an op, and the file if it is an imported one."""
+    """Return an op's line, and its file if that is an imported one, as members of its record."""
     return {"line": op.line} | ({"file": op.file} if op.file else {})
 
 
 def _record_op(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
-    """Return the record of a statement: its place in the schedule, and the slots that it holds."""
+    """Return a statement's record: its place in the schedule, its cycles, and the table rows that it holds."""
     op, start = problem.ops[index], schedule.start[index]
     return {
         "id": index,
@@ -189,7 +194,7 @@ def _split_rows(start: int, cycles: int, ii: int) -> list[list[int]]:
 
 
 def _record_ring(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
-    """Return the record of a ring: its depth, bytes and lifetime."""
+    """Return a ring's record: its pool, depth and limit, bytes, lifetime, producers and consumers."""
     ring = problem.rings[index]
     written = min((schedule.start[op] for op in ring.producers), default=0)
     done = max((schedule.start[op] + problem.ops[op].latency for op in ring.consumers), default=0)
@@ -207,7 +212,7 @@ def _record_ring(problem: Problem, schedule: Schedule, index: int) -> dict[str, 
 
 
 def record_pool(problem: Problem, schedule: Schedule, index: int) -> dict[str, Any]:
-    """Return the peak use of a pool, by rings and values, and what values hold across the end of an interval."""
+    """Return a pool's record: capacity, peak use by rings and values, and what values hold across intervals."""
     pool = problem.pools[index]
     depths = zip(problem.rings, schedule.depth, strict=True)
     rings = sum(ring.bytes * depth for ring, depth in depths if ring.pool == index)
@@ -225,15 +230,17 @@ def record_pool(problem: Problem, schedule: Schedule, index: int) -> dict[str, A
 
 
 def _record_slot(problem: Problem, ii: int, index: int) -> dict[str, Any]:
-    """Return the record of a slot: the share of the interval that it is held."""
+    """Return a slot's record: the cycles and the percentage of the interval for which it is held."""
     slot = problem.slots[index]
     held = sum(use.cycles for op in problem.ops for use in op.uses if use.slot == index)
     return {"name": slot.name, "width": slot.width, "held": held, "percent": whole_percent(held / (slot.width * ii))}
 
 
 def _build_events(process: int, problem: Problem, solution: Solution) -> list[dict[str, Any]]:
-    """Return the trace events of a loop, as one process: tracks for the intervals, then for each slot, then for each
-    op. A track gets a second lane where iterations overlap on it, because slices of one track must nest."""
+    """Return the trace events that draw a loop as one process: tracks for intervals, slots and ops.
+
+    A track gets a second lane where iterations overlap on it, because slices of one track must nest.
+    """
     problem, schedule, ii = resolve_roles(problem, solution.schedule.role), solution.schedule, solution.schedule.ii
     stages = max(schedule.stage, default=0) + 1
     iterations = stages + 2
@@ -276,7 +283,10 @@ class _Tracks:
         self._count = 0
 
     def slice(self, track: str, name: str, start: int, cycles: int, about: dict[str, int]) -> int:
-        """Add a slice and return its lane's thread id. Slices of a track must arrive by rising start."""
+        """Add a slice on the first free lane of its track, and return the lane's thread id.
+
+        Slices of a track must arrive by rising start.
+        """
         lanes = self._lanes.setdefault(track, [])
         for lane, (thread, free_from) in enumerate(lanes):
             if free_from <= start:
@@ -289,11 +299,12 @@ class _Tracks:
         return thread
 
     def inside(self, thread: int, name: str, start: int, cycles: int, about: dict[str, int] | None = None) -> None:
+        """Append the event of a slice on a thread, without looking for a free lane."""
         event = {"ph": "X", "pid": self.process, "tid": thread, "name": name, "ts": start, "dur": cycles}
         self.events.append({**event, "args": about} if about else event)
 
     def _thread(self, track: str, lane: int) -> int:
-        """Name the next lane of a track, and return its thread id."""
+        """Add the next lane of a track, with its name and place, and return its thread id."""
         self._count += 1
         name = track if lane == 0 else f"{track} ({lane + 1})"
         common = {"ph": "M", "pid": self.process, "tid": self._count}
@@ -308,7 +319,7 @@ class _TraceFile(text.OpenRecord):
 
 
 def parse_trace(source: str) -> dict[str, Any]:
-    """Return the `tilec` member of a trace's text, checked for its version only."""
+    """Return the `tilec` member of a trace's text; raise `TraceError` if it is none or of another version."""
     try:
         value = readers.parse_json(source)
     except ValueError as error:
@@ -317,9 +328,11 @@ def parse_trace(source: str) -> dict[str, Any]:
 
 
 def read_schedules(source: str) -> list[Schedule]:
-    """Return the schedules of a trace's text, one a loop, for `verify` to judge. Start times, II and depths are taken
-    as they are. The order follows from the starts, so that a person who edits a start need not edit the order; the
-    recorded order only breaks ties of ops that issue in one cycle."""
+    """Return the schedules in a trace's text, one a loop, unverified, their order by the recorded starts.
+
+    Start times, II and depths are taken as they are. A person who edits a start need not edit the order; the recorded
+    order only breaks ties of ops that issue in one cycle.
+    """
     loops = schema.read_record(_LoopsRecord, parse_trace(source), "tilec").loops
     return [_build_schedule(loop, f"tilec.loops[{at}]") for at, loop in enumerate(loops)]
 
@@ -342,7 +355,7 @@ class KernelRequest(text.OpenRecord):
 
 
 def read_kernel_request(source: str) -> KernelRequest:
-    """Return what the kernel of a trace's text requested."""
+    """Return the constants, threads and tiles requested by a trace's kernel; raise `TraceError` for no trace."""
     return schema.read_record(KernelRequest, parse_trace(source), "tilec")
 
 
@@ -373,7 +386,7 @@ class _LoopsRecord(text.OpenRecord):
 
 
 def _build_schedule(loop: _LoopRecord, place: str) -> Schedule:
-    """Return the schedule that a loop's record describes, its order by the starts."""
+    """Return the schedule in a loop's record, ordered by its starts; raise `TraceError` for a wrong order."""
     start = tuple(op.start for op in loop.ops)
     if sorted(loop.order) != list(range(len(start))):
         raise TraceError(f"{place}.order: expected each of the {len(start)} ops once")

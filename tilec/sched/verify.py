@@ -25,7 +25,10 @@ from tilec.sched.schedule import Schedule
 
 
 def find_violations(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    """Yield a sentence for every broken promise; none for a valid schedule."""
+    """Yield a sentence for every broken promise of a schedule; none if it is valid.
+
+    One of the wrong shape is checked for its shape only.
+    """
     misfits = list(_check_shape(problem, schedule))
     if misfits:
         yield from misfits
@@ -43,7 +46,7 @@ def find_violations(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_shape(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    """Check that starts, depths, order and roles are as many as the problem's ops and rings."""
+    """Yield a sentence where II, starts, depths, order or roles do not fit the number of ops and rings."""
     if schedule.ii < 1:
         yield f"II is {schedule.ii}, it must be at least 1"
     if len(schedule.start) != len(problem.ops):
@@ -60,7 +63,7 @@ def _check_shape(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_dependences(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    """Check that no op issues before the ops that it depends on are ready."""
+    """Yield a sentence for each edge whose destination issues before its source is ready."""
     for edge in problem.edges:
         passes = schedule.role and None not in (schedule.role[edge.src], schedule.role[edge.dst])
         crosses_roles = passes and schedule.role[edge.src] != schedule.role[edge.dst]
@@ -75,7 +78,7 @@ def _check_dependences(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_slots(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    """Check that no cycle of the interval has more holders of a slot than units."""
+    """Yield a sentence for each slot with more holders than units in some cycle of the interval."""
     for index, slot in enumerate(problem.slots):
         # The holders of each cycle of the table, filled cycle by cycle on purpose: that is hard to get wrong.
         table: dict[int, list[str]] = {}
@@ -96,7 +99,7 @@ def _check_slots(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_rings(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    """Check that each ring is as deep as the lifetime of its versions needs, and within its limit."""
+    """Yield a sentence for each ring whose depth is beyond its limit or too small for its lifetime."""
     for ring, depth in zip(problem.rings, schedule.depth, strict=True):
         if depth < 1:
             yield f"ring {ring.name} has depth {depth}, it must be at least 1"
@@ -115,7 +118,7 @@ def _check_rings(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_pools(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    """Check that the versions of all rings fit in their pools."""
+    """Yield a sentence for each pool that the versions of its rings exceed."""
     for index, pool in enumerate(problem.pools):
         rings = [(r, d) for r, d in zip(problem.rings, schedule.depth, strict=True) if r.pool == index]
         held = pool.reserved + sum(ring.bytes * depth for ring, depth in rings)
@@ -125,7 +128,7 @@ def _check_pools(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_order(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    """Check that the recorded order agrees with the starts modulo the interval."""
+    """Yield a sentence for each two neighbours of the recorded order whose starts modulo II are the other way round."""
     for before, after in zip(schedule.order, schedule.order[1:], strict=False):
         first, second = schedule.start[before] % schedule.ii, schedule.start[after] % schedule.ii
         if first > second:
@@ -136,7 +139,7 @@ def _check_order(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_stages(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    """Check that no op issues in a later stage than allowed."""
+    """Yield a sentence for each op that issues in a later stage than allowed."""
     if problem.max_stages is None:
         return
     for op, start in zip(problem.ops, schedule.start, strict=True):
@@ -145,7 +148,7 @@ def _check_stages(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_same_stage(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    """Check that ops that must share a stage do."""
+    """Yield a sentence for each op that does not issue in the stage that it must share."""
     for group in problem.same_stage:
         stages = [schedule.start[op] // schedule.ii for op in group]
         for op, stage in zip(group, stages, strict=True):
@@ -155,7 +158,7 @@ def _check_same_stage(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    """Check that each op has a permitted role, tied ops the same, and that registers suffice."""
+    """Yield a sentence for each op without a permitted role, tied ops of several, and registers beyond limits."""
     names = [role.name for role in problem.roles]
     for spec, chosen in zip(problem.ops, schedule.role, strict=False):
         if spec.roles and chosen not in spec.roles:
@@ -187,7 +190,7 @@ def _check_roles(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_lags(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    """Check that all ops of a group of warps have one lag, less than an interval."""
+    """Yield a sentence for each op whose lag differs from its group's, or is not within an interval or as decided."""
     for group in range(1, max((len(copies) for copies in problem.copies), default=0)):
         lags = [schedule.start[copies[group]] - schedule.start[copies[0]] for copies in problem.copies]
         for copies, lag in zip(problem.copies, lags, strict=True):
@@ -204,7 +207,7 @@ def _check_lags(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 
 def _check_values(problem: Problem, schedule: Schedule) -> Iterator[str]:
-    """Check that live values fit in their pools, at each start and across the ends of intervals."""
+    """Yield a sentence for each pool that live values exceed, at some start or across the ends of intervals."""
     for index, pool in enumerate(problem.pools):
         lives = []
         for value in problem.values:

@@ -29,27 +29,28 @@ class KernelFolder:
         self.folder = folder.resolve()
 
     def names(self) -> list[str]:
-        """Return the paths of the kernels relative to the folder, with slashes."""
+        """Return the sorted paths of the kernels in the folder and the folders in it, relative to it, with slashes."""
         found = (path for pattern in ("*.tl", "*/*.tl") for path in self.folder.glob(pattern) if self._is_ours(path))
         return sorted(path.relative_to(self.folder).as_posix() for path in found)
 
     def _is_ours(self, path: Path) -> bool:
-        """Return whether a path is a file that lies in the folder, after following links."""
+        """Return whether a path is a file that lies in the folder after links are followed."""
         return path.is_file() and path.resolve().is_relative_to(self.folder)
 
     def read(self, name: str) -> str | None:
-        """Return the text; None if there is no such kernel. Raises `CompileError` where it cannot be read."""
+        """Return the text of a kernel; None if the folder has none of this name, `CompileError` raised if it cannot be
+        read."""
         if name not in self.names():
             return None
         return files.read_source(str(self.folder / name)).text
 
     def may_save(self, name: str) -> bool:
-        """Return whether the name is an existing kernel, or a valid new one in the folder itself."""
+        """Return whether a name is an existing kernel, or a valid new one, not yet a file, in the folder itself."""
         return name in self.names() or (_NEW.fullmatch(name) is not None and not os.path.lexists(self.folder / name))
 
     def save(self, name: str, text: str) -> None:
-        """Replace the file atomically, with the line endings that it had. Raises `CompileError` where it cannot be
-        written."""
+        """Write a kernel's text to its file atomically, with the line endings that it had; raises `CompileError` on
+        failure. An unchanged text is not written."""
         assert self.may_save(name)
         before = self.read(name)
         if before is not None and "\r\n" in before:
@@ -58,7 +59,8 @@ class KernelFolder:
             files.write_all({str(self.folder / name): text.encode()})
 
     def compile(self, name: str, target: str, constants: Sequence[str]) -> Outcome:
-        """Run `tilec report` in a process of its own, so that its failure does not end the server."""
+        """Run `tilec report` on a kernel in a process of its own; return its output, and the HTML page if it made one.
+        The page is None for a wrong constant, and after two minutes."""
         assert name in self.names()
         if strange := [word for word in constants if not _CONSTANT.fullmatch(word)]:
             return f"{strange[0]} is not a constant: write NAME=VALUE\n", None

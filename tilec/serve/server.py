@@ -47,10 +47,12 @@ class Server(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
+        """Return the address of the server's page, with its port."""
         return f"http://{ADDRESS}:{self.server_port}/"
 
     @property
     def hosts(self) -> tuple[str, ...]:
+        """Return the host names, with the port, under which requests are answered."""
         return f"{ADDRESS}:{self.server_port}", f"localhost:{self.server_port}"
 
 
@@ -61,7 +63,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answer with the page, its files, the kernels or a report."""
+        """Answer a GET request with the page, its files, a list of kernels, a kernel or a report; refuse foreign hosts,
+        other paths.
+        """
         if self._is_foreign():
             return
         path = unquote(urlsplit(self.path).path)
@@ -79,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:
-        """Save and compile a kernel for a request with the page's token."""
+        """Save and compile a kernel for a POST request that has the page's token; refuse any other request."""
         if self._is_foreign():
             return
         if not secrets.compare_digest(self.headers.get("X-Tilec-Token", "").encode(), self.server.token.encode()):
@@ -99,7 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._save_and_compile(name, request)
 
     def _save_and_compile(self, name: str, request: Mapping[str, str]) -> None:
-        """Save and compile the kernel, and send the outcome."""
+        """Save and compile a kernel, keep its report page, and send what was said and the report's path; one at a
+        time."""
         server = self.server
         with server.compiling:
             try:
@@ -114,14 +119,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_json({"said": said, "report": None if page is None else f"/reports/{name}"})
 
     def _is_foreign(self) -> bool:
-        """Refuse a request that names another host than this server, and return whether it does."""
+        """Return whether a request names another host than this server; if so, answer it with 403 Forbidden."""
         if self.headers.get("Host") in self.server.hosts:
             return False
         self._refuse(HTTPStatus.FORBIDDEN)
         return True
 
     def _start_page(self) -> bytes:
-        """Return the playground's page with the token and the targets filled in."""
+        """Return the playground's HTML page with the server's token and the targets filled in."""
         targets = "".join(
             f"<option{' selected' if name == self.server.target else ''}>{name}</option>" for name in target_names()
         )
@@ -129,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         return page.substitute(token=self.server.token, targets=targets).encode()
 
     def _send_kernel(self, name: str) -> None:
-        """Send the text of a kernel, or the reason why it cannot be read."""
+        """Send the text of a kernel, 404 if there is none, or the reason why it cannot be read."""
         try:
             text = self.server.kernels.read(name)
         except CompileError as error:
@@ -141,15 +146,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(text.encode(), "text/plain", _PAGE_POLICY)
 
     def _send_json(self, value: object) -> None:
+        """Send a value as JSON."""
         self._send(json.dumps(value).encode(), "application/json", _PAGE_POLICY)
 
     def _refuse(self, status: HTTPStatus) -> None:
-        """Send an error, and close the connection."""
+        """Send an error status with its phrase as the text, and close the connection."""
         self.close_connection = True  # the rest of the request has not been read
         self._send(status.phrase.encode(), "text/plain", _PAGE_POLICY, status)
 
     def _send(self, body: bytes, kind: str, policy: str, status: HTTPStatus = HTTPStatus.OK) -> None:
-        """Send a response of this type, with headers that forbid all other use."""
+        """Send a response of this content type, with headers that forbid caching and all other use."""
         self.send_response(status)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
@@ -161,11 +167,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing."""
+        """Write no log of requests."""
 
 
 def _parse_request(body: bytes) -> dict[str, str] | None:
-    """Return the page's text, target and constants; None for any other request."""
+    """Return the text, target and constants of a JSON request; None where one is missing or no string."""
     try:
         value = json.loads(body)
     except ValueError:

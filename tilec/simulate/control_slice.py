@@ -28,8 +28,8 @@ _MATRIX_STEMS = ("wgmma.mma", "mma", "tcgen05.mma", "tcgen05.ld", "wmma")
 
 
 def skip_numbers(program: Program) -> bool:
-    """Make the steps outside of the slice do nothing. Return False, with nothing changed, if results of matrix
-    instructions decide what runs."""
+    """Make the steps that decide neither control nor addresses do nothing; return False, changing nothing, if products
+    decide. Tensor loads then only arrive at their mbarriers, if no needed load reads shared memory."""
     steps = program.steps
     kept = _find_needed_steps(program)
     if any(steps[pc].stem.startswith(_MATRIX_STEMS) for pc in kept):
@@ -48,11 +48,12 @@ def skip_numbers(program: Program) -> bool:
 
 
 def _do_nothing(cta: object, threads: object) -> None:
+    """Do nothing, as the function of a step that is skipped."""
     return
 
 
 def _find_needed_steps(program: Program) -> set[int]:
-    """Return the steps that control, addresses and barriers depend on."""
+    """Return the steps that control, addresses and barriers depend on, directly or through registers and memory."""
     steps = program.steps
     answers = _find_answer_loads(program)
     kept: set[int] = set()
@@ -91,9 +92,8 @@ def _find_needed_steps(program: Program) -> set[int]:
 
 
 def _find_answer_loads(program: Program) -> set[int]:
-    """Return the loads from shared memory that provide, through moves only, the operands of
-    `clusterlaunchcontrol.query_cancel`. Only the request writes them, and it is carried out, so they need no computed
-    numbers."""
+    """Return the loads from shared memory whose values reach `clusterlaunchcontrol.query_cancel` by moves only. Only
+    the request writes them, and it is carried out, so they need no computed numbers."""
     steps = program.steps
     needed = {
         place for step in steps if "query_cancel" in step.instruction.opcode for place in step.registers - step.written
@@ -113,7 +113,8 @@ def _find_answer_loads(program: Program) -> set[int]:
 
 
 def _find_read_registers(program: Program, pc: int, operands: Sequence[Operand]) -> set[RegisterIndex]:
-    """Return the registers that these operands of a step read."""
+    """Return the registers that these operands of a step read, those of their addresses included, without undeclared
+    ones."""
     registers: list[Operand] = []
     for operand in operands:
         match operand:
@@ -135,7 +136,8 @@ def _find_read_registers(program: Program, pc: int, operands: Sequence[Operand])
 
 
 def _is_synchronising(step: Step) -> bool:
-    """Return whether other threads may wait for a step, or read control from what it writes."""
+    """Return whether other threads may wait for a step, or read control from what it writes; bulk tensor stores never
+    count."""
     words = step.instruction.opcode.split(".")
     if step.stem.startswith("cp.async.bulk.tensor") and step.stem.endswith(".global"):
         return False  # a store: no control depends on the memory it writes
@@ -144,11 +146,12 @@ def _is_synchronising(step: Step) -> bool:
 
 
 def _is_load_from(step: Step, space: str) -> bool:
+    """Return whether a step is a load, an ldmatrix or an atom that may access this state space."""
     return step.stem in ("ld", "ldmatrix.sync", "atom") and _may_access(step, space)
 
 
 def _may_access(step: Step, space: str) -> bool:
-    """Return whether the step may access this state space; a generic address may access any."""
+    """Return whether a step may access this state space; an opcode without a space may access any."""
     spaces = {word.partition("::")[0] for word in step.instruction.opcode.split(".")}
     named = spaces & {"shared", "local", "global", "param", "const"}
     return space in named or not named

@@ -67,7 +67,8 @@ class InstructionCosts:
         self.try_wait = float(target.price("mbarrier").issue)
 
     def _price_pipe(self, kind: str, times: int = 1) -> PipeCost:
-        """Return the cost of `times` instructions in a row: "elementwise", "integer", "mufu" or "mma.sync"."""
+        """Return the pipe, cycles and latency of `times` instructions in a row: "elementwise", "integer", "mufu" or
+        "mma.sync"."""
         price = self.target.price
         if kind == "mma.sync":
             one, many = price("mma.sync", count=1, warps=1), price("mma.sync", count=_PRICED_TOGETHER, warps=1)
@@ -85,7 +86,7 @@ class InstructionCosts:
         return PipeCost(slot, cycles * times, cycles * times - cycles + max(after, cycles))
 
     def _price_transfer(self, kind: InstructionKind, size: int) -> TransferCost:
-        """Return the cycles at each port and the latency of a transfer of `size` bytes, by the target's prices."""
+        """Return the cycles at each port, and the latency, of one transfer of `size` bytes of this kind."""
         parameters = {"bytes": size, "threads": 32}
         kind_row = next(each for each in self.target.kinds if each.name == kind)
         given = {name: parameters[name] for name in kind_row.parameters}
@@ -101,7 +102,8 @@ class InstructionCosts:
         return TransferCost(tuple(ports), float(empty.latency), float(price.latency))
 
     def _price_wgmma(self, n: int, k_bytes: int, from_registers: bool) -> ProductCost:
-        """Return the cost of a warpgroup's product of n columns and `k_bytes` of K."""
+        """Return the cost of a warpgroup's product of n columns and `k_bytes` of K, with A in registers or shared
+        memory."""
         kind: InstructionKind = "wgmma.rs" if from_registers else "wgmma.ss"
         parameters = {"n": n} if from_registers else {"n": n, "k_bytes": k_bytes}
         one, many = (self.target.price(kind, count=count, **parameters) for count in (1, _PRICED_TOGETHER))
@@ -111,7 +113,8 @@ class InstructionCosts:
         return ProductCost(cycles, _sum_held_cycles(many, "tp_smem_rd") / _PRICED_TOGETHER, cycles + drain, issue)
 
     def _price_tcgen05(self, m: int, n: int, is_pair: bool, from_tensor_memory: bool) -> ProductCost:
-        """Return the cost of a tcgen05 product of m rows and n columns, by one block or a pair."""
+        """Return the cost of a tcgen05 product of m rows and n columns, by one block or a pair. A is in tensor memory
+        or shared memory."""
         kind: InstructionKind = "tcgen05.mma.ts" if from_tensor_memory else "tcgen05.mma.ss"
         if is_pair:
             kind = "tcgen05.mma.ts.pair" if from_tensor_memory else "tcgen05.mma.ss.pair"
@@ -121,4 +124,5 @@ class InstructionCosts:
 
 
 def _sum_held_cycles(price: Timing, slot: str) -> float:
+    """Return the cycles that a price holds a slot."""
     return float(sum(cycles for name, cycles, _ in price.uses if name == slot))

@@ -33,7 +33,8 @@ class Counter:
 
 
 def compute_counters(found: Simulation) -> tuple[Counter, ...]:
-    """Return all counters: of the whole grid if the name ends in `.sum`, else of an average multiprocessor."""
+    """Return all counters of a simulation: of the whole grid if the name ends in `.sum`, else of an average
+    multiprocessor."""
     plain = (Counter(name, unit, float(count(found))) for name, unit, count in _PLAIN_COUNTERS)
     return (*plain, *_count_stalls(found))
 
@@ -45,34 +46,38 @@ def list_counter_names() -> tuple[str, ...]:
 
 
 def _count_equivalent_blocks(found: Simulation) -> float:
-    """Return how many blocks like the recorded one are equivalent to the grid."""
+    """Return how many blocks like the recorded one have as many instructions as the whole grid."""
     return found.weight * math.prod(found.launch.cluster)
 
 
 def _count_active_cycles(found: Simulation) -> float:
-    """Return the active cycles of an average multiprocessor; one without a block has none."""
+    """Return the active cycles of an average multiprocessor, without the idle tail; one without a block has none."""
     return (found.cycles - found.tail) * found.active / found.costs.sms
 
 
 def _percent_dram(found: Simulation) -> float:
-    """Return the bytes that DRAM moves, of those that it could move in the time."""
+    """Return the bytes that DRAM moves, as a percentage of those that it could move in the time."""
     moved = found.loaded * found.shares.missing + found.stored * found.shares.written
     return 100 * moved / found.cycles / found.costs.dram_bytes_per_cycle
 
 
 def _percent_resident_warps(found: Simulation) -> float:
+    """Return the mean number of resident warps, as a percentage of those that a multiprocessor can hold."""
     most = found.costs.target.limit("threads_per_sm") / 32
     return 100 * sum(found.first.lifetime.values()) / found.first.cycles / most
 
 
 def _count_issued_per_cycle(found: Simulation) -> float:
+    """Return the mean instructions that a scheduler issues in a cycle."""
     return sum(found.first.issued.values()) / SCHEDULERS / found.first.cycles
 
 
 def _build_executed_counter(wanted: Callable[[Instruction], bool]) -> Callable[[Simulation], float]:
-    """Return a counter of executed warp instructions; one that takes two machine instructions counts twice."""
+    """Return a function that counts the grid's warp instructions that pass `wanted`; some count twice, as two machine
+    instructions."""
 
     def count_executed(found: Simulation) -> float:
+        """Return the issue slots of the wanted instructions of the recorded block, scaled to the grid."""
         executed = ((found.instructions[pc], warps) for pc, warps in found.block.counts.items())
         issued = sum(warps * instruction.issue for instruction, warps in executed if wanted(instruction))
         return issued * _count_equivalent_blocks(found)
@@ -84,6 +89,7 @@ def _select_products(*words: str) -> Callable[[Instruction], bool]:
     """Return a test for mma.sync instructions of one of these types."""
 
     def is_wanted(instruction: Instruction) -> bool:
+        """Return whether an instruction is an mma.sync with one of these words in its opcode."""
         is_here = instruction.text.startswith(("mma.sync", "mma.sp"))
         return is_here and any(word in instruction.text.split(".") for word in words)
 
@@ -95,7 +101,8 @@ _INTEGERS = ("s8", "u8", "s4", "u4", "b1")
 
 
 def _list_accesses(found: Simulation, moves: tuple[str, ...]) -> Iterator[tuple[Instruction, int]]:
-    """Yield each access of the recorded block with its bytes. Shuffles use the same port but access no memory."""
+    """Yield each active load or store of these kinds in the recorded block, with its bytes. Shuffles use the same port
+    but access no memory, and are left out."""
     accesses = {
         i.pc: i for i in found.instructions if i.move in moves and i.text.startswith(("ld", "st", "atom", "red"))
     }
@@ -109,9 +116,11 @@ def _list_accesses(found: Simulation, moves: tuple[str, ...]) -> Iterator[tuple[
 def _build_access_counter(
     moves: tuple[str, ...], amount: Callable[[Instruction, int], float]
 ) -> Callable[[Simulation], float]:
-    """Return a counter of an amount of each access, extrapolated from the recorded block to the grid."""
+    """Return a function that sums an amount over the accesses of these kinds, scaled from the recorded block to the
+    grid."""
 
     def sum_amounts(found: Simulation) -> float:
+        """Return the sum of the amount over the recorded accesses, scaled to the grid."""
         recorded = sum(amount(*access) for access in _list_accesses(found, moves))
         return recorded / found.block.part * _count_equivalent_blocks(found)
 
@@ -119,19 +128,22 @@ def _build_access_counter(
 
 
 def _count_request(instruction: Instruction, moved: int) -> float:
+    """Return 1: each access is one request."""
     return 1
 
 
 def _count_sectors(instruction: Instruction, moved: int) -> float:
+    """Return the sectors of 32 bytes that an access moves."""
     return moved / SECTOR_BYTES
 
 
 def _count_wavefronts(instruction: Instruction, moved: int) -> float:
+    """Return the transactions of 128 bytes that an access takes."""
     return moved / TRANSACTION_BYTES
 
 
 def _count_conflicts(instruction: Instruction, moved: int) -> float:
-    """Return the transactions beyond those that the bytes of a whole warp need."""
+    """Return the transactions of an access beyond those that the bytes of a whole warp need."""
     is_matrix = "matrix" in instruction.text
     least = max(1, count_access_bytes(instruction.text) * 32 // TRANSACTION_BYTES)
     least = count_matrices(instruction.text) if is_matrix else least
@@ -204,7 +216,7 @@ _PRODUCT_REASONS: dict[Deed, StallReason] = {"wgmma": "gmma", "wgmma.wait": "bar
 
 
 def find_stall_reason(cause: Cause, instruction: Instruction) -> StallReason:
-    """Return Nsight Compute's name for a stall of this cause at this instruction."""
+    """Return Nsight Compute's name for a stall of this cause at this instruction, "long_scoreboard" by default."""
     if cause == "tensor cores":
         # A warp waits for a wgmma to begin, for one to end, or for the pipe of an mma.sync.
         return _PRODUCT_REASONS.get(instruction.deed, "math_pipe_throttle")
@@ -214,7 +226,8 @@ def find_stall_reason(cause: Cause, instruction: Instruction) -> StallReason:
 
 
 def _count_stalls(found: Simulation) -> Iterator[Counter]:
-    """Yield for each reason the warps that it stalls, by issued instruction and by active warp."""
+    """Yield two counters for each stall reason: cycles by issued instruction, and percent of the warps' active
+    cycles."""
     lost: dict[StallReason, float] = dict.fromkeys(_REASONS, 0.0)
     for (_, pc, cause), cycles in found.first.stalls.items():
         lost[find_stall_reason(cause, found.instructions[pc])] += cycles
@@ -227,7 +240,7 @@ def _count_stalls(found: Simulation) -> Iterator[Counter]:
 
 
 def format_amount(value: float) -> str:
-    """Format a number with three significant digits; whole numbers without decimals."""
+    """Return a number as text with three significant digits; whole and large numbers without decimals."""
     if value >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.3g}"

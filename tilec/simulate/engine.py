@@ -70,7 +70,7 @@ class Engine:
             "copy.wait": self._copy_wait, "copy.arrive": self._copy_arrive, "bulk.load": self._bulk_load,
             "bulk.store": self._bulk_store, "bulk.wait": self._bulk_wait,
             "wgmma": self._wgmma, "wgmma.wait": self._wgmma_wait,
-            "mbarrier.init": self._init, "mbarrier.arrive": self._arrive, "mbarrier.expect": self._expect,
+            "mbarrier.init": self._init_mbarriers, "mbarrier.arrive": self._arrive, "mbarrier.expect": self._expect,
             "mbarrier.wait": self._wait, "barrier": self._barrier, "cluster.arrive": self._cluster_arrive,
             "cluster.wait": self._cluster_wait, "tcgen05.mma": self._product, "tcgen05.commit": self._product_commit,
             "copy.commit": lambda warp, *_: warp.copy_groups.append(warp.copies),
@@ -82,13 +82,14 @@ class Engine:
     def run(
         self, clusters: Sequence[Sequence[BlockTrace]], resident: int, until: tuple[int, int, int] | None = None
     ) -> state.ReplayResult:
-        """Replay the clusters, `resident` of them at a time, on as many multiprocessors as a cluster has blocks.
-        `until` (warp, pc, times) stops once a warp of the first block has passed a back branch so many times."""
+        """Replay clusters, `resident` at a time, on a multiprocessor per block of one, to the end or `until`; return
+        the result. `until` (warp, pc, times) stops once a warp of the first block has passed a back branch so many
+        times. A warp that never stops waiting is an `InternalError`."""
         self._stop_after = until
         self._sms = [state.Sm() for _ in clusters[0]]
         self._queue = [list(cluster) for cluster in clusters]
         for _ in range(min(resident, len(self._queue))):
-            self._start(0.0)
+            self._start_cluster(0.0)
         heap = self._heap
         try:
             while heap:
@@ -109,8 +110,8 @@ class Engine:
                 self.result.held[name] += cycles / len(self._sms)
         return self.result
 
-    def _start(self, time: float) -> None:
-        """Start the next queued cluster: a block on each multiprocessor, its warps ready to issue."""
+    def _start_cluster(self, time: float) -> None:
+        """Start the next queued cluster, if there is one: a block on each multiprocessor, its warps ready to issue."""
         if not self._queue:
             return
         cluster = state.ClusterRun(number=next(self._numbers))
@@ -133,7 +134,8 @@ class Engine:
     # -- issuing -------------------------------------------------------------------------------------------------------
 
     def _issue_from(self, warp: state.Warp, time: float) -> None:
-        """Issue this warp's instructions from `time` on, as long as no other warp or arrival comes first."""
+        """Issue a warp's instructions from cycle `time` on; queue it again, park it until an arrival, or end it. It
+        stops where another event comes first. Raise `_SteadyStateReached` after the last pass that is wanted."""
         trace, instructions, heap = warp.trace, self.instructions, self._heap
         sm, quarter = warp.home.sm, warp.quarter
         result = self.result
@@ -167,7 +169,9 @@ class Engine:
                 if pipe is not None:
                     sm.pipes[pipe.name][quarter] = time + pipe.cycles
                     sm.held[pipe.name] += pipe.cycles / state.SCHEDULERS
-                    self._set(warp, instruction.writes, time + pipe.latency, _PIPES.get(pipe.name, pipe.name))
+                    self._set_ready_time(
+                        warp, instruction.writes, time + pipe.latency, _PIPES.get(pipe.name, pipe.name)
+                    )
                     if self.draws and pipe.name in ("tensor", "xu"):
                         self._draw_unit(sm, pipe.name, instruction, time, time + pipe.cycles)
                 elif instruction.deed != "plain":
@@ -184,10 +188,10 @@ class Engine:
             if heap and (heap[0][0], heap[0][1]) < (time, warp.age):
                 heappush(heap, (time, warp.age, warp))
                 return
-        self._end(warp)
+        self._end_warp(warp)
 
     def _find_ready_time(self, warp: state.Warp) -> float:
-        """Return when the registers of the next instruction are ready."""
+        """Return the cycle at which the registers of a warp's next instruction are ready, and note what holds it up."""
         instruction = self.instructions[warp.trace[warp.at][0]]
         registers = warp.registers
         time = warp.want
@@ -198,16 +202,17 @@ class Engine:
         return time
 
     def _resume_warp(self, warp: state.Warp, time: float) -> None:
-        """Complete a parked warp's instruction and queue the warp again."""
+        """Move a parked warp past its instruction and queue it from cycle `time` on; end it after its last one."""
         warp.want = max(warp.want, time)
         warp.at += 1
         if warp.at >= len(warp.trace):
-            self._end(warp)
+            self._end_warp(warp)
             return
         heappush(self._heap, (self._find_ready_time(warp), warp.age, warp))
 
-    def _end(self, warp: state.Warp) -> None:
-        """End a warp; with its last warp a block ends, and with its last block a cluster."""
+    def _end_warp(self, warp: state.Warp) -> None:
+        """End a warp, release barriers of all threads that waited for it, and with a cluster's last warp start the next
+        cluster."""
         home = warp.home
         self._add_lifetime(warp, warp.want)
         del self._alive[warp.age]
@@ -225,41 +230,46 @@ class Engine:
         done = max(each.last for each in home.cluster.blocks)
         self.result.ends.append(done)
         self.result.cycles = max(self.result.cycles, done)
-        self._call(done, self._start)
+        self._queue_call(done, self._start_cluster)
 
     def _add_lifetime(self, warp: state.Warp, until: float) -> None:
+        """Add the cycles from the start of a warp's block to `until` to the life of the warps with its number."""
         self.result.lifetime[warp.number] = self.result.lifetime[warp.number] + until - warp.home.start
 
-    def _call(self, time: float, act: Callable[[float], None]) -> None:
+    def _queue_call(self, time: float, act: Callable[[float], None]) -> None:
+        """Queue a function to be called at cycle `time`, before the instructions of that cycle."""
         # Arrivals precede instructions of the same cycle, in their order of creation.
         heappush(self._heap, (time, -(1 << 60) + next(self._calls), act))
 
     # -- accounts ------------------------------------------------------------------------------------------------------
 
-    def _set(self, warp: state.Warp, writes: tuple[int, ...], time: float, cause: state.Cause) -> None:
-        """Set when these registers are ready, and the cause of the wait until then."""
+    def _set_ready_time(self, warp: state.Warp, writes: tuple[int, ...], time: float, cause: state.Cause) -> None:
+        """Set the cycle when these registers of a warp are ready, and the cause of waits until then."""
         for number in writes:
             warp.registers[number] = time
             warp.causes[number] = cause
 
     def _charge_stall(self, warp: state.Warp, pc: int, cause: state.Cause, cycles: float) -> None:
+        """Add lost cycles to the stalls of a warp's number at a step, by cause."""
         self.result.stalls[warp.number, pc, cause] += cycles
 
     def _charge_and_draw(self, warp: state.Warp, instruction: Instruction, cause: state.Cause, until: float) -> None:
-        """Charge the wait of a warp from when it could issue until a cycle, if that is later, and draw it."""
+        """Charge a warp's wait from when it could issue until cycle `until`, if that is later, and draw it in the
+        timeline."""
         if until > warp.want:
             self._charge_stall(warp, instruction.pc, cause, until - warp.want)
             if self.draws:
                 self._draw_wait(warp, instruction, cause, warp.want, until)
 
     def _draw_unit(self, sm: state.Sm, track: str, instruction: Instruction, start: float, end: float) -> None:
+        """Add an activity of a multiprocessor's unit to the timeline."""
         number = next(index for index, each in enumerate(self._sms) if each is sm)
         self.result.slices.append(state.TimelineSlice(number, track, instruction.text, start, end, instruction.line))
 
     def _draw_wait(
         self, warp: state.Warp, instruction: Instruction, cause: state.Cause, start: float, end: float
     ) -> None:
-        """Add a warp's wait to the timeline, if it is of the first cluster."""
+        """Add a warp's wait to the timeline, if the warp is of the first cluster."""
         if warp.home.cluster.number:
             return
         self.result.slices.append(
@@ -269,88 +279,94 @@ class Engine:
     # -- transfers -----------------------------------------------------------------------------------------------------
 
     def _transfer_data(self, warp: state.Warp, instruction: Instruction, size: int, time: float) -> tuple[float, float]:
-        """Return when the last port has passed the transfer, and when the data has arrived."""
+        """Occupy the ports of a transfer, L2 and DRAM; return when the last has passed it and when the data has
+        arrived."""
         kind = instruction.move
         assert kind is not None
         move: TransferCost = self.costs.move(kind, size)
         sm = warp.home.sm
         through = time
         for port, cycles in move.ports:
-            through = max(through, self._take(sm, port, time, cycles))
+            through = max(through, self._occupy_port(sm, port, time, cycles))
             if port == _SHARED_READS and time < sm.ports["tensor"]:
                 sm.read_under_products += cycles
         first = time if not move.ports else max(time, sm.ports[move.ports[0][0]] - move.ports[0][1])
         if kind in _GLOBAL_LOADS or kind in _GLOBAL_STORES:
             shares = self.shares
-            through = max(through, self._take(sm, "l2", time, size / shares.l2))
+            through = max(through, self._occupy_port(sm, "l2", time, size / shares.l2))
             fraction = shares.missing if kind in _GLOBAL_LOADS else shares.written
-            through = max(through, self._take(sm, "dram", time, size * fraction / shares.dram))
+            through = max(through, self._occupy_port(sm, "dram", time, size * fraction / shares.dram))
         if self.draws and kind in ("tma.load", "tma.store"):
             self._draw_unit(sm, "copies" if kind == "tma.load" else "stores", instruction, first, through)
         return through, max(time + move.latency, through + move.base)
 
-    def _take(self, sm: state.Sm, port: str, time: float, cycles: float) -> float:
-        """Occupy a port for some cycles once it is free, and return when they end."""
+    def _occupy_port(self, sm: state.Sm, port: str, time: float, cycles: float) -> float:
+        """Occupy a port of a multiprocessor for some cycles from when it is free, and return when they end."""
         start = max(time, sm.ports[port])
         sm.ports[port] = start + cycles
         sm.held[port] += cycles
         return start + cycles
 
     def _load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Transfer the bytes of a load; its registers are ready when they arrive."""
+        """Start the transfer of a load; the registers it writes are ready when the bytes arrive."""
         _, arrival = self._transfer_data(warp, instruction, detail, time)
-        self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
+        self._set_ready_time(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
         if instruction.move == "tcgen05.ld":
             warp.moved = max(warp.moved, arrival)
 
     def _store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Transfer the bytes of a store; the block lasts until the last port has passed them."""
+        """Start the transfer of a store, and let the block last until the last port has passed it."""
         through, arrival = self._transfer_data(warp, instruction, detail, time)
         if instruction.move == "tcgen05.st":
             warp.moved = max(warp.moved, arrival)
         warp.home.last = max(warp.home.last, through)
-        self._set(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
+        self._set_ready_time(warp, instruction.writes, arrival, _MEMORIES.get(instruction.move or "", "memory"))
 
     def _copy(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Start the transfer of a cp.async, and let the warp's copies last until its bytes arrive."""
         warp.copies = max(warp.copies, self._transfer_data(warp, instruction, detail, time)[1])
 
     def _copy_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Return when the groups of copies have arrived that may no longer be in flight."""
+        """Return when the groups of cp.async copies that may no longer be in flight have arrived."""
         due = warp.copy_groups[: len(warp.copy_groups) - instruction.number]
         if instruction.text.endswith("wait_all"):
             due = [warp.copies]
         return max([warp.want, *due])
 
     def _copy_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Let the warp's copies arrive at their mbarriers when all earlier ones have landed."""
+        """Queue the arrivals of lanes at mbarriers for when the warp's earlier cp.async copies have landed."""
         for rank, address, lanes, _ in detail:
             barrier = self._get_mbarrier(warp, rank, address)
             if not instruction.flag:
                 barrier.pending += lanes
             arrival = max(time + self.costs.mbarrier, warp.copies)
-            self._call(arrival, partial(self._complete_arrivals, barrier, lanes, instruction))
+            self._queue_call(arrival, partial(self._complete_arrivals, barrier, lanes, instruction))
 
     def _bulk_load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Transfer bulk copies to one or several blocks, and complete them on their mbarriers."""
+        """Start bulk copies to one or several blocks, and queue their completion on mbarriers for when the bytes
+        arrive."""
         for size, places in detail:
             _, arrival = self._transfer_data(warp, instruction, size, time)
             for rank, holder, address in places:
                 if rank != warp.home.rank:
                     # Another block receives its copy of a multicast through its own ports.
-                    arrival = max(arrival, self._receive(warp, rank, instruction, size, time))
+                    arrival = max(arrival, self._receive_multicast(warp, rank, instruction, size, time))
                 barrier = self._get_mbarrier(warp, holder, address)
-                self._call(arrival, partial(self._complete_copy, barrier, size, instruction))
+                self._queue_call(arrival, partial(self._complete_copy, barrier, size, instruction))
 
-    def _receive(self, warp: state.Warp, rank: int, instruction: Instruction, size: int, time: float) -> float:
-        """Return when another block of the cluster has received its copy of a multicast."""
+    def _receive_multicast(
+        self, warp: state.Warp, rank: int, instruction: Instruction, size: int, time: float
+    ) -> float:
+        """Occupy another block's ports, all but the first, for its copy of a multicast, and return when that has
+        arrived."""
         assert instruction.move is not None
         move = self.costs.move(instruction.move, size)
         sm = warp.home.cluster.blocks[rank].sm
-        through = max((self._take(sm, port, time, cycles) for port, cycles in move.ports[1:]), default=time)
+        through = max((self._occupy_port(sm, port, time, cycles) for port, cycles in move.ports[1:]), default=time)
         return max(time + move.latency, through + move.base)
 
     def _bulk_store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Transfer bulk stores, and note when shared memory is read and the data written."""
+        """Start bulk stores, and note on the warp when shared memory has been read and the data written."""
         read, written = warp.bulk
         for size, _ in detail:
             through, arrival = self._transfer_data(warp, instruction, size, time)
@@ -359,13 +375,15 @@ class Engine:
         warp.home.last = max(warp.home.last, written)
 
     def _bulk_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        """Return when the groups of bulk stores that may no longer be in flight have been written, or only read."""
         due = warp.bulk_groups[: len(warp.bulk_groups) - instruction.number]
         return max([warp.want, *(read if instruction.flag else written for read, written in due)])
 
     # -- products ------------------------------------------------------------------------------------------------------
 
     def _wgmma(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Start a product once all four warps of the warpgroup have issued it."""
+        """Park a warp at a product, or as its warpgroup's last start it and resume the others; return when it goes on,
+        or infinity."""
         home = warp.home
         group = home.warpgroups.setdefault(warp.number // _WARPGROUP, state.WarpGathering())
         group.waiting.append((warp, time))
@@ -394,11 +412,13 @@ class Engine:
         return time + cost.issue
 
     def _wgmma_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
+        """Return when the groups of products that may no longer be in flight have ended."""
         due = warp.product_groups[: len(warp.product_groups) - instruction.number]
         return max(warp.want, due[-1]) if due else warp.want
 
     def _product(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Start a tcgen05 product once the tensor cores of its block or pair are free."""
+        """Start a tcgen05 product once the tensor cores of its block, or pair of blocks, are free, and note when it
+        ends."""
         m, n, is_pair, from_tensor_memory = detail
         cost = self.costs.tcgen05(m, n, is_pair, from_tensor_memory)
         cluster = warp.home.cluster
@@ -413,28 +433,29 @@ class Engine:
         warp.home.products = start + cost.latency
 
     def _product_commit(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Let the block's products arrive at mbarriers when they end."""
+        """Queue arrivals at mbarriers, of several blocks for multicast, for when the block's products end."""
         arrival = max(time + self.costs.mbarrier, warp.home.products)
         for rank, address, _, mask in detail:
             is_multicast = "multicast" in instruction.text
             ranks = [r for r in range(len(warp.home.cluster.blocks)) if mask >> r & 1] if is_multicast else [rank]
             for each in ranks:
                 barrier = self._get_mbarrier(warp, each, address)
-                self._call(arrival, partial(self._complete_arrivals, barrier, 1, instruction))
+                self._queue_call(arrival, partial(self._complete_arrivals, barrier, 1, instruction))
 
     # -- mbarriers -----------------------------------------------------------------------------------------------------
 
     def _get_mbarrier(self, warp: state.Warp, rank: int, address: int) -> state.Mbarrier:
+        """Return the mbarrier at an address of the block with this rank in the warp's cluster."""
         return warp.home.cluster.blocks[rank].mbarriers[address]
 
-    def _init(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Create the mbarriers that a step initialises."""
+    def _init_mbarriers(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
+        """Create the mbarriers that a step initialises, with their arrival counts."""
         for rank, address, lanes, total in detail:
             expected = total // lanes
             warp.home.cluster.blocks[rank].mbarriers[address] = state.Mbarrier(expected, expected)
 
     def _arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Let lanes arrive at their mbarriers, and announce the bytes that they expect."""
+        """Queue the lanes' arrivals at their mbarriers, and add the bytes that they expect at once."""
         arrival = time + self.costs.mbarrier
         for rank, address, lanes, total in detail:
             barrier = self._get_mbarrier(warp, rank, address)
@@ -443,30 +464,30 @@ class Engine:
             arrivals = lanes if instruction.flag or not total else total
             if "arrive_drop" in instruction.text:
                 barrier.expected -= arrivals
-            self._call(arrival, partial(self._complete_arrivals, barrier, arrivals, instruction))
-        self._set(warp, instruction.writes, arrival, "mbarrier")
+            self._queue_call(arrival, partial(self._complete_arrivals, barrier, arrivals, instruction))
+        self._set_ready_time(warp, instruction.writes, arrival, "mbarrier")
 
     def _expect(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Announce bytes to mbarriers, or complete them."""
+        """Add bytes to an mbarrier's expected count, or take them off, and end its phase if nothing is pending."""
         for rank, address, _, total in detail:
             barrier = self._get_mbarrier(warp, rank, address)
             barrier.tx += total * instruction.number
             self._flip_if_due(barrier, time)
 
     def _complete_arrivals(self, barrier: state.Mbarrier, arrivals: int, instruction: Instruction, time: float) -> None:
-        """Count arrivals at an mbarrier, and end its phase if they were the last."""
+        """Count arrivals at an mbarrier, and end its phase if nothing more is pending."""
         barrier.pending -= arrivals
         barrier.by = f"mbarrier: {_ARRIVALS.get(instruction.deed, 'arrival')} of {instruction.place}"
         self._flip_if_due(barrier, time)
 
     def _complete_copy(self, barrier: state.Mbarrier, size: int, instruction: Instruction, time: float) -> None:
-        """Count the bytes of a copy at an mbarrier, and end its phase if they were the last."""
+        """Count the bytes of a copy at an mbarrier, and end its phase if nothing more is pending."""
         barrier.tx -= size
         barrier.by = f"mbarrier: copy of {instruction.place}"
         self._flip_if_due(barrier, time)
 
     def _flip_if_due(self, barrier: state.Mbarrier, time: float) -> None:
-        """End the phase of an mbarrier if nothing is pending, and resume the warps that wait for it."""
+        """End the phase of an mbarrier if nothing is pending, and resume the warps that wait for that phase."""
         if barrier.pending > 0 or barrier.tx != 0:
             return
         barrier.phase += 1
@@ -482,12 +503,13 @@ class Engine:
             self._resume_warp(warp, resumed)
 
     def _wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Let a warp wait for a phase of an mbarrier, unless that is over."""
+        """Set a wait's result and return None if the mbarrier's phase is over; else queue the warp and return infinity:
+        parked."""
         ((rank, address, _, wanted),) = detail
         barrier = self._get_mbarrier(warp, rank, address)
         wanted &= 0xFFFFFFFF
         if _is_phase_over(barrier, wanted, instruction.flag):
-            self._set(warp, instruction.writes, time + self.costs.try_wait, "mbarrier")
+            self._set_ready_time(warp, instruction.writes, time + self.costs.try_wait, "mbarrier")
             return None
         barrier.waiters.append((warp, wanted, instruction.flag, time))
         return _PARKED
@@ -495,7 +517,8 @@ class Engine:
     # -- barriers of threads -------------------------------------------------------------------------------------------
 
     def _barrier(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Let a warp arrive at a named barrier, and wait there if the step does."""
+        """Count a warp at a named barrier, and release that after the last one; return infinity (parked) if it waits,
+        else None."""
         number, threads = detail
         home = warp.home
         key = number if threads != 32 else -1 - warp.number
@@ -509,7 +532,7 @@ class Engine:
         return _PARKED if instruction.flag else None
 
     def _release_barrier(self, barrier: state.WarpGathering, number: int, time: float) -> None:
-        """Resume the warps that wait at a named barrier."""
+        """Resume the warps that wait at a named barrier, after its latency, and charge their waits."""
         resumed = time + self.costs.barrier
         waiting, barrier.waiting, barrier.arrived = barrier.waiting, [], 0
         for warp, _ in waiting:
@@ -518,15 +541,15 @@ class Engine:
             self._resume_warp(warp, resumed)
 
     def _cluster_arrive(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
-        """Let a warp arrive at the cluster's barrier; the last one releases it."""
+        """Count a warp at the cluster's barrier; after the last one its release is queued."""
         cluster = warp.home.cluster
         warp.arrived_at = cluster.generation
         cluster.barrier.arrived += 1
         if cluster.barrier.arrived == cluster.warps:
-            self._call(time + self.costs.mbarrier, lambda at: self._release_cluster(cluster, at))
+            self._queue_call(time + self.costs.mbarrier, lambda at: self._release_cluster(cluster, at))
 
     def _release_cluster(self, cluster: state.ClusterRun, time: float) -> None:
-        """Resume the warps that wait at the cluster's barrier."""
+        """Begin the next generation of the cluster's barrier, and resume the warps that wait at it."""
         cluster.generation += 1
         cluster.barrier.arrived = 0
         waiting, cluster.barrier.waiting = cluster.barrier.waiting, []
@@ -537,7 +560,8 @@ class Engine:
             self._resume_warp(warp, time)
 
     def _cluster_wait(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> float | None:
-        """Let a warp wait at the cluster's barrier until all warps have arrived."""
+        """Return None if the barrier's generation at which the warp arrived is over, or else infinity, and park it
+        until it is."""
         cluster = warp.home.cluster
         if cluster.generation > warp.arrived_at:
             return None
@@ -546,7 +570,7 @@ class Engine:
 
 
 def _is_phase_over(barrier: state.Mbarrier, wanted: int, by_parity: bool) -> bool:
-    """Return whether the phase that a warp waits for is over, given by its parity or number."""
+    """Return whether an mbarrier's phase is over, given by its parity or its number."""
     if by_parity:
         return (barrier.phase & 1) != (wanted & 1)
     return barrier.phase > wanted

@@ -89,11 +89,13 @@ class Simulation:
 
     @property
     def seconds(self) -> float:
+        """Return the time of the whole grid in seconds, at the target's clock."""
         return self.cycles / (self.costs.clock_mhz * 1e6)
 
 
 def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: bool = False) -> Simulation:
-    """Simulate a launch on the target; with `blocks`, only that many blocks of the grid."""
+    """Return the simulation of a launch on the target, extrapolated to the grid, or to `blocks` blocks if that is not
+    0."""
     costs = InstructionCosts(target)
     size = math.prod(config.cluster)
     total = math.prod(config.grid) // size
@@ -124,6 +126,8 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
     def replay_clusters(
         cluster: Sequence[BlockTrace], resident: int, count: int, *, draw: bool = False
     ) -> ReplayResult:
+        """Replay `count` clusters like this one, `resident` at a time; of a partly recorded one `resident`,
+        extrapolated."""
         engine = Engine(seen.instructions, costs, shares, loops=loops, draws=draw)
         steady = _find_steady_loop(cluster[0], loops) if cluster[0].length > MAX_ENTRIES else None
         if steady is None:
@@ -180,7 +184,7 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
         weight = sum(made.values()) / lengths[typical]
 
     def sum_over_grid(amount: Callable[[BlockTrace], float]) -> float:
-        """Return an amount of the whole grid, extrapolated from the recorded clusters."""
+        """Return a block's amount summed over the whole grid, extrapolated from the recorded clusters."""
         if is_dynamic or longest == shortest:
             return sum(map(amount, first)) * weight
         each = {number: float(sum(map(amount, cluster))) for number, cluster in recorded.items()}
@@ -201,11 +205,13 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
 def _record_clusters(
     config: Launch, costs: InstructionCosts, whole: Sequence[int], wave: Sequence[int], *, all_begin: bool = False
 ) -> BlockRecorder:
-    """Run these clusters in the emulator, record those of `whole`, and watch the loads of the others."""
+    """Run these clusters in the emulator and return their recorder: `whole` ones are recorded, those of `wave` only
+    watched."""
     made: list[BlockRecorder] = []
     numbers = sorted({*whole, *wave})
 
     def create_recorder(program: Program) -> Listener:
+        """Return the new recorder of the launch, and keep it in `made`."""
         made.append(BlockRecorder(program, costs, whole, numbers, _WATCHED_BYTES))
         return made[0]
 
@@ -218,7 +224,8 @@ def _record_clusters(
 
 
 def _find_dram_fraction(clusters: Sequence[Sequence[BlockTrace]]) -> float:
-    """Return the fraction of a wave's watched loads that miss L2: the first load of each piece."""
+    """Return the fraction of a wave's watched loads that miss L2, the first load of each piece; 1 if none is
+    watched."""
     blocks = [block for cluster in clusters for block in cluster]
     pieces: dict[tuple[int, ...], int] = {}
     watched = 0
@@ -229,7 +236,7 @@ def _find_dram_fraction(clusters: Sequence[Sequence[BlockTrace]]) -> float:
 
 
 def _count_flops(block: BlockTrace, instructions: Sequence[Instruction]) -> int:
-    """Return the operations of all products of a block."""
+    """Return the floating-point operations of all products of a block."""
     total = 0
     for pc, count in block.counts.items():
         flops = instructions[pc].flops
@@ -240,8 +247,8 @@ def _count_flops(block: BlockTrace, instructions: Sequence[Instruction]) -> int:
 
 
 def _find_steady_loop(block: BlockTrace, loops: frozenset[int]) -> tuple[int, int, int, float] | None:
-    """Return the loop by which a partly recorded block is extrapolated: (warp, back branch, passes to replay, all
-    passes). It is the outermost loop with enough recorded passes; None if there is none."""
+    """Return the loop that extrapolates a partly recorded block: (warp, back branch, passes to replay, all), or None.
+    It is the outermost loop with enough recorded passes."""
     written: dict[tuple[int, int], int] = {}
     for number, entries in enumerate(block.warps):
         for step, _ in entries:
@@ -259,17 +266,19 @@ def _find_steady_loop(block: BlockTrace, loops: frozenset[int]) -> tuple[int, in
 
 
 def _count_axis_clusters(config: Launch, total: int) -> list[int]:
-    """Return the number of clusters along each axis, x first."""
+    """Return the number of clusters along x, y and z; all along x if only some of the grid is simulated."""
     extents = [extent // size for extent, size in zip(config.grid, config.cluster, strict=True)]
     return extents if math.prod(extents) == total else [total, 1, 1]
 
 
 def _list_axis_samples(extent: int) -> list[int]:
+    """Return the first, middle and last position along an axis."""
     return sorted({0, extent // 2, extent - 1})
 
 
 def _choose_samples(config: Launch, total: int) -> list[int]:
-    """Return the clusters to record: those with least, medium and most work, or the ends and middle of each axis."""
+    """Return the clusters to record: the first, and by work the least, medium and most, else ends and middle of each
+    axis."""
     if len(config.work) >= total:
         by_work = sorted(range(total), key=lambda number: (config.work[number], number))
         middling = (config.work[by_work[0]] + config.work[by_work[-1]]) / 2
@@ -283,7 +292,8 @@ def _choose_samples(config: Launch, total: int) -> list[int]:
 
 
 def _interpolate_by_axis(config: Launch, total: int, values: dict[int, float]) -> dict[int, float]:
-    """Return a value for each cluster: the first cluster's, plus what each axis adds, linear between samples."""
+    """Return a value for each cluster, at least 1: the first cluster's plus what each axis adds, linear between
+    samples."""
     x, y, z = _count_axis_clusters(config, total)
     base = values[0]
     added: list[list[float]] = []
@@ -301,8 +311,8 @@ def _interpolate_by_axis(config: Launch, total: int, values: dict[int, float]) -
 
 
 def _interpolate_over_grid(config: Launch, total: int, slots: int, values: dict[int, float]) -> dict[int, float]:
-    """Extend values of recorded clusters to all: by their work if known, else by position. Where all start at once,
-    only the first and the last count."""
+    """Return a value for each cluster, by number, from recorded ones: by work if known, else by position. Where all
+    start at once, only the first and the last count."""
     if len(config.work) >= total:
         known = sorted((config.work[number], value) for number, value in values.items())
         work_at, values_at = [work for work, _ in known], [value for _, value in known]
@@ -314,7 +324,7 @@ def _interpolate_over_grid(config: Launch, total: int, slots: int, values: dict[
 
 
 def _deal_clusters(durations: dict[int, float], slots: int) -> tuple[float, float]:
-    """Return when the last cluster ends, if each starts as an earlier one ends, and the sum of durations."""
+    """Return when the last cluster ends, if `slots` run at a time in order, and the sum of all durations."""
     free = [0.0] * slots
     for number in sorted(durations):
         heapq.heapreplace(free, free[0] + durations[number])

@@ -58,11 +58,13 @@ class Instruction:
 
     @property
     def place(self) -> str:
+        """Return the source line in words, or the PTX line if there is none."""
         return f"line {self.line}" if self.line else f"PTX line {self.ptx_line}"
 
 
 def build_instructions(program: Program, costs: InstructionCosts) -> tuple[Instruction, ...]:
-    """Return the instructions of a kernel, one for each step."""
+    """Return a kernel's instructions as a replay sees them, one for each step; loop-invariant arithmetic costs
+    nothing."""
     numbers: dict[RegisterIndex, int] = {}
     invariant = _find_loop_invariants(program.steps)
     made = []
@@ -93,17 +95,20 @@ _Classification = tuple[Deed, float, PipeCost | None, InstructionKind | None, in
 
 
 def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
-    """Return a step's deed, issue cycles, pipe, transfer, number and flag, by its opcode and operands."""
+    """Return a step's deed in a replay, with its issue cycles, pipe, transfer, number and flag, by opcode and
+    operands."""
     stem, opcode = step.stem, step.instruction.opcode
     words = opcode.split(".")
     operands = step.instruction.operands
 
     def read_first_number() -> int:
+        """Return the value of the first operand, 0 if it is no constant."""
         return operands[0].value if operands and isinstance(operands[0], Imm) else 0
 
     def classify_as(
         deed: Deed, number: int = 0, flag: bool = False, move: InstructionKind | None = None
     ) -> _Classification:
+        """Return the classification of a step with this deed, one issue cycle and no pipe."""
         return deed, 1.0, None, move, number, flag
 
     if opcode.startswith(_FREE_OPCODES) and not opcode.startswith("movmatrix"):
@@ -161,7 +166,7 @@ def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
 
 
 def _classify_memory(words: Sequence[str], stem: str) -> _Classification:
-    """Return the classification of a load or store. Local and generic addresses count as global memory."""
+    """Return the classification of a load or store by its words; local and generic addresses count as global memory."""
     is_store = words[0] in ("st", "red", "stmatrix")
     is_shared = any(word.partition("::")[0] == "shared" for word in words) or stem == "stmatrix.sync"
     move: InstructionKind = "st.global" if is_store else "ld.global"
@@ -171,7 +176,8 @@ def _classify_memory(words: Sequence[str], stem: str) -> _Classification:
 
 
 def _count_flops(step: Step) -> int:
-    """Return the operations of a product, of this warp's share; 0 for other steps."""
+    """Return a product's floating-point operations: of this warp's share, for tcgen05 of an (m, n) element; 0 for
+    others."""
     opcode = step.instruction.opcode
     if step.stem.startswith("tcgen05.mma"):
         kind = re.search(r"kind::(\w+)", opcode)
@@ -184,7 +190,7 @@ def _count_flops(step: Step) -> int:
 
 
 def _count_mma_units(opcode: str) -> int:
-    """Return the number of products of 16 × 8 with 32 bytes of k, the unit that the row prices."""
+    """Return how many products of 16 × 8 with 32 bytes of k an mma.sync is worth, at least 1: the unit of the price."""
     shape = re.search(r"\.m(\d+)n(\d+)k(\d+)", opcode)
     kinds = opcode.split(".")
     bits = next((_TYPE_BITS[kind] for kind in reversed(kinds[:-1]) if kind in _TYPE_BITS), 16)
@@ -199,11 +205,12 @@ _TYPE_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "s8": 8, "u8": 8, "s
 
 
 def find_back_branches(program: Program) -> frozenset[int]:
+    """Return the steps of the branches that close a loop of more than three steps."""
     return frozenset(end for start, end in _find_loops(program.steps) if end - start > 2)
 
 
 def _find_loop_invariants(steps: Sequence[Step]) -> set[int]:
-    """Return the arithmetic that an assembler hoists out of loops. Its steps have no predicate, alone write their
+    """Return the steps of arithmetic that an assembler hoists out of loops. They have no predicate, alone write their
     registers in the loop, and read nothing that the loop changes."""
     found: set[int] = set()
     for start, end in _find_loops(steps):
@@ -230,7 +237,7 @@ def _find_loop_invariants(steps: Sequence[Step]) -> set[int]:
 
 
 def _is_arithmetic(step: Step) -> bool:
-    """Return whether a step is arithmetic on registers that does not accumulate."""
+    """Return whether a step is arithmetic on registers that does not read its own destination."""
     operands = step.instruction.operands
     if step.control is not None or step.gather or step.is_matrix or operands[0] in operands[1:]:
         return False  # an accumulating step is not invariant
@@ -246,7 +253,8 @@ def _find_loops(steps: Sequence[Step]) -> list[tuple[int, int]]:
 
 
 def count_access_bytes(text: str) -> int:
-    """Return the bytes that one lane loads or stores, by the opcode."""
+    """Return the bytes that one lane loads or stores, by the opcode, 4 if it has no type; 16 for ldmatrix and
+    stmatrix."""
     if "matrix" in text:
         return 16
     words = text.split(".")
@@ -258,5 +266,5 @@ def count_access_bytes(text: str) -> int:
 
 
 def count_matrices(text: str) -> int:
-    """Return the number of 8 × 8 matrices that an ldmatrix or stmatrix moves."""
+    """Return the number of 8 × 8 matrices that an ldmatrix or stmatrix moves, 1 if the opcode does not say."""
     return next((int(word[1:]) for word in text.split(".") if word in ("x1", "x2", "x4")), 1)

@@ -64,11 +64,13 @@ class CycleWindow:
 
     @property
     def cycles(self) -> float:
+        """Return the number of cycles in the window."""
         return self.end - self.start
 
 
 def choose_window(found: Simulation) -> CycleWindow:
-    """Return the whole first block of a short replay, else a few passes in the middle of the most frequent loop."""
+    """Return the window of the first cluster of a short replay, else of a few passes in the middle of its most frequent
+    loop."""
     marks = max(found.first.marks.values(), key=len, default=[])
     if len(marks) <= _MAX_PASSES:
         return CycleWindow(0.0, found.first.ends[0], tuple(marks))
@@ -78,7 +80,8 @@ def choose_window(found: Simulation) -> CycleWindow:
 
 
 def build_rows(found: Simulation, shown: CycleWindow) -> list[PictureRow]:
-    """Return the rows of the first multiprocessor: units first, then warps."""
+    """Return the picture's rows of the first multiprocessor: each unit, then one warp in four of each role, but no
+    short-lived ones."""
     by_track: dict[str, list[TimelineSlice]] = {}
     for each in found.first.slices:
         if each.sm == 0 and each.end > shown.start and each.start < shown.end:
@@ -103,7 +106,7 @@ def build_rows(found: Simulation, shown: CycleWindow) -> list[PictureRow]:
 
 
 def _classify_cause(cause: str) -> str:
-    """Return the CSS class of a wait."""
+    """Return the CSS class of a wait by its cause, "other" by default."""
     beginning = next((each for each in _KINDS if cause.startswith(each)), None)
     if beginning is not None:
         return _KINDS[beginning][0]
@@ -114,7 +117,7 @@ def _classify_cause(cause: str) -> str:
 def _merge_pieces(
     pieces: Iterable[tuple[float, float, str]], shown: CycleWindow, narrowest: float
 ) -> tuple[tuple[float, float, str], ...]:
-    """Return the pieces inside the window, in order, merging those of one class with no visible gap between them."""
+    """Return the pieces inside the window, in order; those of one class with no visible gap between them are merged."""
     made: list[tuple[float, float, str]] = []
     for start, end, kind in sorted(pieces):
         start, end = max(start, shown.start), min(end, shown.end)
@@ -126,7 +129,8 @@ def _merge_pieces(
 
 
 def draw_picture(found: Simulation, name: str) -> str:
-    """Return a self-contained SVG. Cycles run from left to right; thin lines mark passes of the innermost loop."""
+    """Return a self-contained SVG of the replay of one multiprocessor. Cycles run from left to right; thin lines mark
+    passes of the innermost loop."""
     shown = choose_window(found)
     lines = build_rows(found, shown)
     height = _TOP + len(lines) * _ROW + 56
@@ -151,11 +155,12 @@ def draw_picture(found: Simulation, name: str) -> str:
 
 
 def _map_to_x(at: float, shown: CycleWindow) -> float:
+    """Return the horizontal position of a cycle in the picture."""
     return _LEFT + (at - shown.start) / max(shown.cycles, 1.0) * (_WIDTH - _LEFT)
 
 
 def _draw_row(row: PictureRow, y: int, shown: CycleWindow) -> Iterator[str]:
-    """Yield the title, the background and the pieces of a row, at height `y`."""
+    """Yield the SVG elements of a row at height `y`: title, background and pieces."""
     yield f'<text x="0" y="{y + 12}">{escape(row.title)}</text>'
     height = _ROW - 4
     if row.background:
@@ -166,7 +171,8 @@ def _draw_row(row: PictureRow, y: int, shown: CycleWindow) -> Iterator[str]:
 
 
 def _draw_legend(lines: Sequence[PictureRow], y: int) -> Iterator[str]:
-    """Yield a coloured square and its meaning for each class in the picture."""
+    """Yield the SVG elements of coloured squares and meanings: held unit, running warp, and each class of wait in the
+    picture."""
     kinds = {kind for row in lines for *_, kind in row.pieces}
     keys = [("unit", "a unit is held"), ("issue", "a warp runs")]
     keys += [(kind, words) for kind, words in _KINDS.values() if kind in kinds]

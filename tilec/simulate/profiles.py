@@ -36,7 +36,8 @@ class ProfiledLaunch:
 
 
 def read_profile(text: str) -> tuple[ProfiledLaunch, ...]:
-    """Return the launches of a profile, in order. Raise `ProfileError`."""
+    """Return the launches of a profile by `ncu --csv`, in order; raise `ProfileError` if there is no table or
+    number."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
     begin = next((at for at, line in enumerate(lines) if "Kernel Name" in line), None)
     if begin is None:
@@ -49,7 +50,8 @@ def read_profile(text: str) -> tuple[ProfiledLaunch, ...]:
 
 
 def _read_metric_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[ProfiledLaunch]:
-    """Yield the launches of a table with a row for each metric."""
+    """Yield the launches of a table with a row for each metric; skip rows of other length; `ProfileError` without a
+    column."""
     for column in ("Metric Unit", "Metric Value"):
         if column not in header:
             raise ProfileError(f"it has no column {column}")
@@ -65,7 +67,8 @@ def _read_metric_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> I
 
 
 def _read_launch_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[ProfiledLaunch]:
-    """Yield the launches of a table with a row for each launch."""
+    """Yield a table's launches, one a row: columns with `__` in their names are metrics; rows of another length are
+    skipped."""
     rows = [row for row in rows if len(row) == len(header)]
     at = header.index("Kernel Name")
     units = rows.pop(0) if rows and not rows[0][at] else [""] * len(header)
@@ -78,14 +81,14 @@ def _read_launch_rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> I
 
 
 def _add_metric(metrics: dict[str, float], name: str, value: str, unit: str) -> None:
-    """Add a metric in the unit without a prefix, if its value is a number."""
+    """Set a metric in `metrics`, scaled to the unit without a prefix, if its value is a number."""
     number = _parse_number(value)
     if number is not None:
         metrics[name] = number * _find_unit_scale(unit)
 
 
 def _parse_number(text: str) -> float | None:
-    """Return the number of a text in any locale: 1234.5, 1,234.5 and 1234,5 are equal. None if it is no number."""
+    """Return the number that a text spells in any locale, 1234.5, 1,234.5 or 1234,5; None if it is no number."""
     text = text.strip().replace("\u202f", "").replace("\xa0", "").replace(" ", "")
     if re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?", text):
         text = text.replace(",", "")
@@ -100,7 +103,7 @@ def _parse_number(text: str) -> float | None:
 
 
 def _find_unit_scale(unit: str) -> float:
-    """Return the factor of a unit: nanoseconds of a time, or that of a prefix such as K."""
+    """Return the factor of a unit: nanoseconds in a time unit, a prefix such as K, or else 1."""
     if unit in _TIME_SCALES:
         return _TIME_SCALES[unit]
     is_counted = unit[1:].startswith(_COUNTED)
@@ -132,13 +135,15 @@ class ProfileComparison:
 
 
 def select_launches(launches: Sequence[ProfiledLaunch], entry: str) -> tuple[ProfiledLaunch, ...]:
-    """Return the launches of the entry, which ncu names mangled or by its demangled signature."""
+    """Return the launches of a kernel named exactly, or if there are none, those whose name contains the entry's. Ncu
+    names a kernel mangled or by its demangled signature."""
     exact = tuple(launch for launch in launches if launch.kernel.partition("(")[0] == entry)
     return exact or tuple(launch for launch in launches if entry in launch.kernel)
 
 
 def compare_profile(launches: Sequence[ProfiledLaunch], predicted: Sequence[Counter]) -> ProfileComparison:
-    """Compare the mean of each metric over the launches with its prediction."""
+    """Return each predicted metric that the launches report, with its mean over them, and the metrics without a
+    prediction."""
     rows = []
     for counter in predicted:
         measured = [launch.metrics[counter.name] for launch in launches if counter.name in launch.metrics]

@@ -67,7 +67,8 @@ class BlockTrace:
 
     @property
     def part(self) -> float:
-        """Return the fraction of the warp instructions that is recorded, and so of the bytes loaded and stored."""
+        """Return the fraction of the block's warp instructions that is recorded. Loaded and stored bytes are of that
+        fraction too."""
         return sum(self.seen.values()) / max(1, sum(self.counts.values()))
 
 
@@ -91,7 +92,7 @@ class BlockRecorder:
         self.instructions = instructions.build_instructions(program, costs)
         self.skips_numbers = skip_numbers(program)
         self.loops = instructions.find_back_branches(program)
-        self.looks = [self._look(instruction) for instruction in self.instructions]
+        self.looks = [self._select_reader(instruction) for instruction in self.instructions]
         self.clusters: dict[int, list[BlockTrace]] = {}
         self._blocks: dict[int, BlockTrace] = {}
         self._last: dict[int, list[int]] = {}
@@ -103,9 +104,10 @@ class BlockRecorder:
         self._transactions: dict[bytes, int] = {}
 
     def note(self, cta: Cta, group: Group, pc: int, threads: Threads | None) -> None:
-        """Record one step of a group of warps; the emulator calls it before the step runs."""
+        """Record a step of a group's warps, unless free or resumed, beyond the limit only its count; may raise
+        `StopCluster`. It does so when a cluster that is only watched has loaded enough."""
         if cta.cluster is not self._current:
-            self._begin(cta)
+            self._begin_cluster(cta)
         block = self._blocks[cta.rank]
         warps = self._warps_of(group)
         last = self._last[cta.rank]
@@ -126,14 +128,15 @@ class BlockRecorder:
             if self._is_store[pc] and threads is not None and look is not None:
                 look(cta, group, threads)  # counts the bytes of stores, which often come at the very end
             return
-        self._write(cta, group, pc, threads, block, warps)
+        self._append_entries(cta, group, pc, threads, block, warps)
         if block.loaded >= self.most_bytes and not self._is_whole:
             raise StopCluster
 
-    def _write(
+    def _append_entries(
         self, cta: Cta, group: Group, pc: int, threads: Threads | None, block: BlockTrace, warps: Sequence[int]
     ) -> None:
-        """Append the step to the traces of these warps, with its detail."""
+        """Append the step to the traces of these warps with its detail: INACTIVE without an active lane, None if it has
+        none."""
         look = self.looks[pc]
         if threads is not None:
             block.seen[pc] = block.seen.get(pc, 0) + len(warps)
@@ -147,8 +150,8 @@ class BlockRecorder:
             if detail != INACTIVE:
                 block.details[pc] = detail
 
-    def _begin(self, cta: Cta) -> None:
-        """Begin the traces of a cluster's blocks."""
+    def _begin_cluster(self, cta: Cta) -> None:
+        """Begin empty traces for the blocks of a cluster, which is now the current one."""
         self._current = cta.cluster
         count = -(-cta.thread_count // 32)
         made = [BlockTrace(each.position, [[] for _ in range(count)]) for each in cta.cluster.ctas]
@@ -160,7 +163,7 @@ class BlockRecorder:
         self._warps = {}
 
     def _warps_of(self, group: Group) -> list[int]:
-        """Return the numbers of the warps in a group."""
+        """Return the numbers of the warps in a group, kept by its array of threads."""
         known = self._warps.get(IdentityKey(group.indices))
         if known is None:
             known = self._warps[IdentityKey(group.indices)] = np.unique(group.indices >> 5).tolist()
@@ -169,7 +172,8 @@ class BlockRecorder:
     def _read_by_warp(
         self, cta: Cta, group: Group, threads: Threads, read_warp: Callable[[Array], Detail]
     ) -> list[Detail]:
-        """Return a detail for each warp of the group, read from the positions of its lanes among the active threads."""
+        """Return a detail for each warp of the group, read from its active lanes' positions; INACTIVE if it has
+        none."""
         members = cta.thread_ids[threads] >> 5
         warps = self._warps_of(group)
         if len(warps) == 1:
@@ -180,8 +184,8 @@ class BlockRecorder:
             found.append(read_warp(places) if len(places) else INACTIVE)
         return found
 
-    def _look(self, instruction: instructions.Instruction) -> DetailReader | None:
-        """Return the reader of an instruction's detail; None if it has none."""
+    def _select_reader(self, instruction: instructions.Instruction) -> DetailReader | None:
+        """Return the function that reads an instruction's details as it runs, by its deed; None if it has none."""
         deed, form = instruction.deed, self.program.build_form(instruction.pc)
         operands = form.operands
         if deed in ("load", "store") and instruction.move is not None and instruction.move.startswith("tcgen05"):
@@ -208,7 +212,7 @@ class BlockRecorder:
         if deed == "bulk.store" and isinstance(operands[0], TensorAddress):
             return self._build_tensor_reader(form, operands, is_load=False)
         if deed == "bulk.store":
-            return self._bulk_store(form, operands)
+            return self._build_store_reader(form, operands)
         if deed == "copy.arrive":
             return self._build_arrival_reader(form.build_address(operands[0]), -1)
         if deed in ("mbarrier.init", "mbarrier.expect"):
@@ -225,18 +229,22 @@ class BlockRecorder:
         if deed == "barrier":
             number = form.read(operands[0], "u32")
             count = form.read(operands[1], "u32") if len(operands) > 1 else -1
-            return self._barrier(number, count)
+            return self._build_barrier_reader(number, count)
         if deed == "tcgen05.mma":
-            return self._product(form.read(operands[3], "b32"), instruction.number, isinstance(operands[1], Address))
+            return self._build_product_reader(
+                form.read(operands[3], "b32"), instruction.number, isinstance(operands[1], Address)
+            )
         return None
 
     def _build_shared_reader(self, pointer: Callable[[Cta, Threads], Any], width: int, rows: int) -> DetailReader:
-        """Return a reader of the bytes of whole 128-byte transactions: as many as the fullest bank needs."""
+        """Return a reader of the bytes of shared-memory transactions, 128 for each access of the fullest bank."""
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            """Return, for each warp, the bytes of the transactions that its lanes' addresses take."""
             addresses = pointer(cta, threads)
 
             def read_warp(places: Array) -> Detail:
+                """Return the bytes of one warp's transactions."""
                 return TRANSACTION_BYTES * self._find_transactions(addresses[places][:rows], width)
 
             return self._read_by_warp(cta, group, threads, read_warp)
@@ -244,7 +252,7 @@ class BlockRecorder:
         return read_details
 
     def _find_transactions(self, addresses: Array, width: int) -> int:
-        """Return the transactions of these addresses, looked up if they have been counted before."""
+        """Return the number of transactions for these addresses, looked up if the pattern has been counted before."""
         relative = addresses - (int(addresses.min()) & ~(TRANSACTION_BYTES - 1))
         key = width.to_bytes(1, "little") + relative.astype(np.int32).tobytes()
         known = self._transactions.get(key)
@@ -255,13 +263,17 @@ class BlockRecorder:
     def _build_global_reader(
         self, pointer: Callable[[Cta, Threads], Any], width: int, *, is_load: bool
     ) -> DetailReader:
-        """Return a reader of the bytes of the sectors of global memory that a warp accesses."""
+        """Return a reader of the bytes of the global-memory sectors that a warp accesses; it adds them to the block's
+        totals."""
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            """Return, for each warp, the bytes of its sectors."""
             addresses = pointer(cta, threads)
             block = self._blocks[cta.rank]
 
             def read_warp(places: Array) -> Detail:
+                """Return the bytes of one warp's sectors; add them to the block's loads or stores, and watch the first
+                ones."""
                 warp_addresses = addresses[places]
                 first = warp_addresses // SECTOR_BYTES
                 sectors = np.unique(np.concatenate((first, (warp_addresses + width - 1) // SECTOR_BYTES)))
@@ -281,7 +293,8 @@ class BlockRecorder:
         return read_details
 
     def _build_tensor_reader(self, form: Any, operands: Sequence[Operand], *, is_load: bool) -> DetailReader:
-        """Return a reader of a tensor copy's bytes and of the mbarriers that it completes on."""
+        """Return a reader of the bytes of a tensor copy and of the mbarriers that it completes on; it adds to the
+        block's totals."""
         at = 1 if is_load else 0
         tensor = operands[at]
         assert isinstance(tensor, TensorAddress)
@@ -294,11 +307,14 @@ class BlockRecorder:
         is_paired = form.has("cta_group::2")
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            """Return, for each warp, the bytes and destinations of its tensor copies."""
             maps = pointer(cta, threads)
             members = cta.thread_ids[threads]
             block = self._blocks[cta.rank]
 
             def read_warp(places: Array) -> Detail:
+                """Return for each lane's tensor copy its bytes and destinations: rank, barrier's rank and address; add
+                to block totals."""
                 copies: list[tuple[int, tuple[tuple[int, int, int], ...]]] = []
                 for place in places.tolist():
                     box = read_tensor_map(cta, int(members[place]), int(maps[place]))
@@ -327,7 +343,8 @@ class BlockRecorder:
         return read_details
 
     def _build_range_reader(self, form: Any, operands: Sequence[Operand]) -> DetailReader:
-        """Return a reader for a bulk copy of a range, or for the 16-byte answer of a cluster cancellation."""
+        """Return a reader of the bytes, added to the block's loads, and mbarriers of a range copy, or a cancellation's
+        answer."""
         is_copy = len(operands) >= 4
         barrier = form.build_address(operands[3 if is_copy else 1])
         size_slot = form.read(operands[2], "u32") if is_copy else -1
@@ -335,10 +352,13 @@ class BlockRecorder:
         to_all = form.has("multicast::cluster::all")
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            """Return, for each warp, the bytes and destinations of its range copies."""
             bars = barrier(cta, threads)
             block = self._blocks[cta.rank]
 
             def read_warp(places: Array) -> Detail:
+                """Return for each lane's copy its bytes and destinations: rank, rank again, barrier's address; add to
+                the block's loads."""
                 copies = []
                 for place in places.tolist():
                     size = int(cta.views[size_slot][threads][place]) if size_slot >= 0 else 16
@@ -355,15 +375,18 @@ class BlockRecorder:
 
         return read_details
 
-    def _bulk_store(self, form: Any, operands: Sequence[Operand]) -> DetailReader:
-        """Return a reader of the bytes that each lane stores."""
+    def _build_store_reader(self, form: Any, operands: Sequence[Operand]) -> DetailReader:
+        """Return a reader of the bytes that each lane's bulk store moves; it adds them to the block's stores."""
         size_slot = form.read(operands[2], "u32")
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            """Return, for each warp, the bytes of its lanes' bulk stores."""
             sizes = cta.views[size_slot][threads]
             block = self._blocks[cta.rank]
 
             def read_warp(places: Array) -> Detail:
+                """Return the bytes of each lane's bulk store, with no destinations, and add them to the block's
+                stores."""
                 block.stored += int(sizes[places].sum())
                 return tuple((int(size), ()) for size in sizes[places])
 
@@ -374,14 +397,16 @@ class BlockRecorder:
     def _build_arrival_reader(
         self, pointer: Callable[[Cta, Threads], Any], slot: int, *, is_wait: bool = False
     ) -> DetailReader:
-        """Return a reader of, for each mbarrier that lanes name: (rank, address, lanes, sum of the lanes' operands).
-        For a wait the last is the operand itself."""
+        """Return a reader of (rank, address, lanes, sum of the lanes' operands, or a wait's own) for each mbarrier that
+        lanes name."""
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            """Return, for each warp, the mbarriers that its lanes name."""
             addresses = pointer(cta, threads)
             numbers = cta.views[slot][threads].astype(np.int64) if slot >= 0 else None
 
             def read_warp(places: Array) -> Detail:
+                """Return one warp's mbarriers: one for all lanes if they name the same, or else one for each lane."""
                 if is_wait or (addresses[places] == addresses[places[0]]).all():
                     total = 0 if numbers is None else int(numbers[places[0]] if is_wait else numbers[places].sum())
                     return ((*_locate_shared(cta, int(addresses[places[0]])), len(places), total),)
@@ -395,24 +420,27 @@ class BlockRecorder:
 
         return read_details
 
-    def _barrier(self, number: int, count: int) -> DetailReader:
-        """Return a reader of a barrier's number and threads; 0 threads where the step does not say."""
+    def _build_barrier_reader(self, number: int, count: int) -> DetailReader:
+        """Return a reader of a named barrier's number and threads, 0 threads if the step does not say."""
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            """Return, for each warp, the number and threads of its barrier, of its first lane."""
             numbers = cta.views[number][threads]
             counts = cta.views[count][threads] if count >= 0 else np.zeros_like(numbers)
             return self._read_by_warp(cta, group, threads, lambda at: (int(numbers[at[0]]), int(counts[at[0]])))
 
         return read_details
 
-    def _product(self, descriptor: int, group_size: int, from_tensor_memory: bool) -> DetailReader:
+    def _build_product_reader(self, descriptor: int, group_size: int, from_tensor_memory: bool) -> DetailReader:
         """Return a reader of a product's rows, columns, whether a pair computes it, and whether A is in tensor memory.
         Rows and columns stand in the instruction descriptor."""
 
         def read_details(cta: Cta, group: Group, threads: Threads) -> list[Detail]:
+            """Return, for each warp, the product that its first lane's descriptor describes."""
             bits = cta.views[descriptor][threads]
 
             def read_warp(places: Array) -> Detail:
+                """Return rows and columns from one warp's descriptor, and the product's two fixed properties."""
                 word = int(bits[places[0]])
                 return (word >> 24 & 0x1F) << 4, (word >> 17 & 0x3F) << 3, group_size == 2, from_tensor_memory
 
@@ -422,8 +450,8 @@ class BlockRecorder:
 
 
 def count_transactions(addresses: Array, width: int) -> int:
-    """Return how many times the 32 four-byte banks are accessed for the lanes of a warp, in turns of 128 bytes. Lanes
-    that access the same word share it."""
+    """Return the accesses of the fullest of 32 four-byte banks by a warp's lanes, summed over turns of 128 bytes, at
+    least 1. Lanes that access the same word share it."""
     lanes = max(1, TRANSACTION_BYTES // max(width, 4)) if width > 4 else 32
     total = 0
     for start in range(0, len(addresses), lanes):
@@ -434,7 +462,7 @@ def count_transactions(addresses: Array, width: int) -> int:
 
 
 def _locate_shared(cta: Cta, address: int) -> tuple[int, int]:
-    """Return the rank of the block and the local address that a shared-memory address denotes."""
+    """Return the rank of the block and the local address that a shared-memory address names."""
     address = to_shared_address(address)
     rank = address >> SHARED_RANK_SHIFT
     return (rank - 1 if rank else cta.rank), address & ((1 << SHARED_RANK_SHIFT) - 1)

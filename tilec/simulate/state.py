@@ -147,7 +147,8 @@ class ReplayResult:
     instructions: int = 0
 
     def stretch_to(self, cycles: float) -> None:
-        """Extend the replay to `cycles`, as if it went on in the same way."""
+        """Scale the replay's stalls, issues, lifetimes, busy times and cycles to `cycles`; ends, marks and slices
+        stay."""
         factor = cycles / self.cycles
         self.stalls = {key: lost * factor for key, lost in self.stalls.items()}
         self.issued = {warp: issued * factor for warp, issued in self.issued.items()}

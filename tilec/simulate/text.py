@@ -43,7 +43,7 @@ class LoopInterval:
 
 
 def measure_busy_units(found: Simulation) -> list[tuple[str, float]]:
-    """Return the fraction of the time that each unit of a multiprocessor is held, the busiest first."""
+    """Return the name and busy fraction of the time of each unit of a multiprocessor, the busiest first."""
     issued = sum(found.first.issued.values()) / 4
     held = {**found.first.held, "issue": issued}
     shown = [(UNIT_NAMES.get(name, name), cycles / found.first.cycles) for name, cycles in held.items()]
@@ -51,7 +51,7 @@ def measure_busy_units(found: Simulation) -> list[tuple[str, float]]:
 
 
 def group_warps_by_work(found: Simulation) -> list[tuple[str, list[int]]]:
-    """Group the warps that run the same instructions; each group is named by its first and last warp numbers."""
+    """Return the groups of warps that run nearly the same instructions, each named by its warp numbers."""
     by_work: dict[frozenset[int], list[int]] = {}
     for number, warp in enumerate(found.block.warps):
         by_work.setdefault(frozenset(pc for pc, _ in warp), []).append(number)
@@ -67,12 +67,12 @@ def group_warps_by_work(found: Simulation) -> list[tuple[str, list[int]]]:
 
 
 def _is_same_work(one: frozenset[int], other: frozenset[int]) -> bool:
-    """Return whether two warps run the same steps, but for those of a single elected warp."""
+    """Return whether two warps run nearly the same steps, four in five: those of a single elected warp may differ."""
     return len(one & other) >= 0.8 * max(len(one), len(other))
 
 
 def _format_warps(warps: Sequence[int]) -> str:
-    """Return warp numbers in words, with ranges for consecutive ones."""
+    """Return warp numbers in words, such as `warps 0-3, 8`."""
     if len(warps) == 1:
         return f"warp {warps[0]}"
     runs: list[list[int]] = []
@@ -85,7 +85,7 @@ def _format_warps(warps: Sequence[int]) -> str:
 
 
 def rank_stall_causes(found: Simulation, warps: Sequence[int]) -> list[tuple[str, str, float]]:
-    """Return (cause, place, fraction of the time) of these warps' waits, the longest first."""
+    """Return (cause, place, fraction of their time) of these warps' waits, the longest first."""
     total = sum(found.first.lifetime.get(warp, 0.0) for warp in warps)
     total = total or found.first.cycles * len(warps)
     lost: dict[tuple[str, str], float] = {}
@@ -98,7 +98,8 @@ def rank_stall_causes(found: Simulation, warps: Sequence[int]) -> list[tuple[str
 
 
 def measure_intervals(found: Simulation) -> list[LoopInterval]:
-    """Return the interval of the innermost loop of each role, measured on its first warp that has one."""
+    """Return the steady interval of each role's most frequent loop, by the warp with most passes; roles without are
+    left out."""
     shown = []
     for name, warps in group_warps_by_work(found):
         loops = {key: times for key, times in found.first.marks.items() if key[0] in warps and len(times) > _FEW_PASSES}
@@ -114,6 +115,7 @@ def measure_intervals(found: Simulation) -> list[LoopInterval]:
 
 
 def measure_issuing_fraction(found: Simulation, warps: Sequence[int]) -> float:
+    """Return the fraction of these warps' lifetime in which they issue."""
     lifetime = sum(found.first.lifetime.get(warp, 0.0) for warp in warps) or found.first.cycles * len(warps)
     return sum(found.first.issued.get(warp, 0.0) for warp in warps) / lifetime
 
@@ -121,8 +123,8 @@ def measure_issuing_fraction(found: Simulation, warps: Sequence[int]) -> float:
 def format_simulation(
     found: Simulation, name: str, target: str, scheduled: Sequence[int] = (), predicted: float | None = None
 ) -> Iterator[str]:
-    """Yield the whole report. `scheduled` are the solved initiation intervals of the loops, `predicted` the
-    microseconds that the cost model predicts."""
+    """Yield the lines of the whole report: summary, busy units, waits of each role, and intervals. `scheduled` are the
+    solved initiation intervals of the loops, `predicted` the microseconds that the cost model predicts."""
     yield from format_summary(found, name, target, predicted)
     yield "busy, of the time of one multiprocessor:"
     for unit, part in measure_busy_units(found):
@@ -137,7 +139,7 @@ def format_simulation(
 
 
 def format_summary(found: Simulation, name: str, target: str, predicted: float | None = None) -> Iterator[str]:
-    """Yield the time of the whole grid, and the rates of products and transfers."""
+    """Yield the lines with the time of the whole grid, the rates of products and transfers, and the notes."""
     clock = found.costs.clock_mhz
     micro = found.seconds * 1e6
     simulated = f"{micro:,.1f} µs simulated, {found.cycles:,.0f} cycles at {clock} MHz"
@@ -167,7 +169,7 @@ def format_summary(found: Simulation, name: str, target: str, predicted: float |
 
 
 def format_intervals(found: Simulation, scheduled: Sequence[int]) -> Iterator[str]:
-    """Yield the interval of each role's innermost loop, and the comparison with the solved one."""
+    """Yield a line with the interval of each role's innermost loop, and one that compares with the solved intervals."""
     found_intervals = measure_intervals(found)
     for interval in found_intervals:
         shared = f", for each of {found.together} resident blocks" if found.together > 1 else ""
@@ -177,7 +179,8 @@ def format_intervals(found: Simulation, scheduled: Sequence[int]) -> Iterator[st
 
 
 def _explain_gap(found: Simulation, micro: float, predicted: float) -> Iterator[str]:
-    """Yield the reason why simulation and the cost model of `tilec report` differ, if they do."""
+    """Yield a line that explains why simulation and the cost model of `tilec report` differ, if by more than 5
+    percent."""
     ratio = micro / max(predicted, 1e-9)
     if ratio > 1.05:
         more = show_share(ratio - 1)
@@ -193,8 +196,8 @@ def _explain_gap(found: Simulation, micro: float, predicted: float) -> Iterator[
 
 
 def _compare_with_schedule(found: Simulation, seen: Sequence[LoopInterval], scheduled: Sequence[int]) -> str:
-    """Return the solved interval, the reached one, and the cause of the difference. A schedule ignores other blocks: if
-    several are resident, an iteration gets its share of their common interval."""
+    """Return a line with the solved interval, the reached one, and the cause of the difference. A schedule ignores
+    other blocks: if several are resident, an iteration gets its share of their common interval."""
     reached = max(seen, key=lambda each: each.passes).cycles / found.together
     solved = min(scheduled, key=lambda ii: abs(ii - reached))
     both_intervals = f"an iteration: {solved:,} cycles solved, {reached:,.0f} reached"
@@ -204,7 +207,7 @@ def _compare_with_schedule(found: Simulation, seen: Sequence[LoopInterval], sche
 
 
 def _explain_pace(found: Simulation) -> str:
-    """Return the unit that sets the pace, or else the longest wait of the warps that issue most."""
+    """Return in words the unit that sets the pace, or else the longest wait of the warps that issue most."""
     unit, part = measure_busy_units(found)[0]
     if part >= 0.85:
         return f"the {unit} set{'' if unit.endswith('s') else 's'} the pace (busy {show_share(part)} of the time)"
@@ -216,7 +219,7 @@ def _explain_pace(found: Simulation) -> str:
 
 
 def _compute_peak_tflops(found: Simulation) -> float:
-    """Return the TFLOP/s if the tensor cores ran the kernel's best product without pause."""
+    """Return the TFLOP/s of the machine if its tensor cores ran the kernel's best product without pause."""
     best = 0.0
     for instruction in found.instructions:
         if not instruction.flops:

@@ -13,8 +13,8 @@ _MAX_SLICES = 60_000
 
 
 def build_chrome_trace(found: Simulation, scheduled: Sequence[Mapping[str, Any]] = ()) -> str:
-    """Return the replay as a trace: a process for each multiprocessor, a track for each warp's waits and each unit. The
-    events of a schedule's own trace are added as further processes."""
+    """Return the replay's earliest slices as a JSON trace: a process for each multiprocessor, a track per warp and
+    unit. The events of a schedule's own trace are added as further processes."""
     slices = sorted(found.first.slices, key=lambda each: (each.start, each.track))[:_MAX_SLICES]
     tracks = {track: number for number, track in enumerate(sorted({each.track for each in slices}, key=_order_track))}
     drawn: list[dict[str, Any]] = []
@@ -40,6 +40,6 @@ def build_chrome_trace(found: Simulation, scheduled: Sequence[Mapping[str, Any]]
 
 
 def _order_track(track: str) -> tuple[bool, int, str]:
-    """Return a sort key: units first, then warps by number."""
+    """Return a sort key of a track: units first, then warps by number."""
     is_warp = track.startswith("warp ")
     return is_warp, int(track[5:]) if is_warp else 0, track

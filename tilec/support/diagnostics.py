@@ -30,7 +30,7 @@ class Fix:
 
 
 def suggest_replacement(wrong: str, right: str | None) -> Fix | None:
-    """Return the fix that writes `right`; None where no replacement is known."""
+    """Return the fix that writes `right` for `wrong`; None if no replacement is known."""
     return None if right is None else Fix(wrong, right)
 
 
@@ -70,12 +70,12 @@ class CompileError(Exception):
 
     @property
     def file(self) -> str | None:
-        """The file of the first diagnostic, if it names one."""
+        """Return the file of the first place that the diagnostics name, None without or if it is unnamed."""
         return self._place.file or None if self._place is not None else None
 
     @property
     def line(self) -> int | None:
-        """The line of the first diagnostic, from 1."""
+        """Return the line, from 1, of the first place that the diagnostics name; None if they name none."""
         return None if self._place is None else self._place.line
 
     @property
@@ -86,15 +86,15 @@ class CompileError(Exception):
         return self.shown or "; ".join(dict.fromkeys(map(_format_in_one_line, self.diagnostics)))
 
     def called_from(self, span: Span) -> CompileError:
-        """Return the error with the place of the call added, unless a call from the same file is there already."""
+        """Return the error with the place of a call added to each diagnostic, unless one from that file is there."""
         return CompileError(*(_add_call(d, Label(span, "called here")) for d in self.diagnostics))
 
     def in_file(self, path: str) -> CompileError:
-        """Return the error with its places in an imported file."""
+        """Return the error with all its places moved to an imported file."""
         return CompileError(*(_move_to_file(d, path) for d in self.diagnostics))
 
     def with_main_path(self, path: str) -> CompileError:
-        """Return the error with this path for places in the compiled file, which are unnamed."""
+        """Return the error with this path in the places of the compiled file, which are unnamed."""
         return CompileError(*(_move_to_file(d, path, only_unnamed=True) for d in self.diagnostics))
 
 
@@ -102,7 +102,7 @@ CompileError.__module__ = "tilec"  # the name that programs import, and that tra
 
 
 def _format_in_one_line(diagnostic: Diagnostic) -> str:
-    """Return code, title and place on one line, for readers without the source."""
+    """Return a diagnostic's code, title and line number on one line, for readers without the source."""
     line = "" if diagnostic.primary is None else f" (line {diagnostic.primary.span.line})"
     return f"[{diagnostic.code}] {diagnostic.title}{line}"
 
@@ -116,9 +116,10 @@ def _add_call(diagnostic: Diagnostic, call: Label) -> Diagnostic:
 
 
 def _move_to_file(diagnostic: Diagnostic, path: str, only_unnamed: bool = False) -> Diagnostic:
-    """Return the diagnostic with its labels in a file; with `only_unnamed`, those without one."""
+    """Return the diagnostic with its labels in this file; with `only_unnamed`, those without a file only."""
 
     def move_label(label: Label) -> Label:
+        """Return the label in this file, or itself if it keeps its own."""
         if only_unnamed and label.span.file:
             return label
         return Label(replace(label.span, file=path), label.text)
@@ -138,14 +139,17 @@ class ErrorCollector:
 
     @contextmanager
     def caught(self) -> Iterator[None]:
-        """Collect a `CompileError` raised in the block, which it ends."""
+        """Collect a `CompileError` raised in the block, and go on after the block."""
         try:
             yield
         except CompileError as error:
             self.add(error)
 
     def add(self, error: CompileError) -> None:
-        """Add the error, once for each kind and place: a macro may be read twice. `met` counts all errors."""
+        """Add the error's diagnostics, once for each code and place; count the error in `met` in any case.
+
+        A macro may be read twice.
+        """
         self.met += 1
         for diagnostic in error.diagnostics:
             where = diagnostic.primary.span if diagnostic.primary else None
@@ -156,12 +160,12 @@ class ErrorCollector:
         return any(code in codes for code, _ in self.found)
 
     def join(self, others: ErrorCollector) -> None:
-        """Add the errors of another collector."""
+        """Add the errors of another collector, if it has any."""
         if others.met:
             self.add(CompileError(*others.found.values()))
 
     def end(self) -> None:
-        """Raise a `CompileError` with all errors in the order of the text, if there are any."""
+        """Raise a `CompileError` with all errors in the order of the text, at most 20; do nothing if there are none."""
         if not self.met:
             return
         diagnostics = sorted(self.found.values(), key=_sort_key)
@@ -183,6 +187,7 @@ RAISE_FIRST: ErrorCollector = _RaiseFirst()
 
 
 def _sort_key(diagnostic: Diagnostic) -> tuple[str, int, int]:
+    """Return file, line and column of a diagnostic's place, to sort by; those without a place come first."""
     span = diagnostic.primary.span if diagnostic.primary else None
     return ("", 0, 0) if span is None else (span.file, span.line, span.column)
 
@@ -202,7 +207,7 @@ def raise_error(
     help: str | None = None,
     fix: Fix | None = None,
 ) -> NoReturn:
-    """Raise a `CompileError` with one diagnostic."""
+    """Raise a `CompileError` with one diagnostic made of these parts."""
     primary = None if span is None else Label(span, label)
     raise CompileError(Diagnostic(code, title, primary, secondary, notes, help, fix=fix))
 
@@ -217,5 +222,5 @@ def make_warning(
     notes: tuple[str, ...] = (),
     help: str | None = None,
 ) -> Diagnostic:
-    """Return a diagnostic that does not stop the compilation."""
+    """Return a warning diagnostic made of these parts, which does not stop the compilation."""
     return Diagnostic(code, title, Label(span, label), secondary, notes, help, "warning")

@@ -6,12 +6,15 @@ import math
 
 
 def make_printable(text: str, keep: str = "\n\t") -> str:
-    """Return the text with a mark in place of each character that is not printable, except those to keep."""
+    """Return the text with a replacement mark for each character that is not printable, except those to keep."""
     return "".join(c if c.isprintable() or c in keep else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def whole_percent(share: float) -> int:
-    """Return a share in percent, rounded half up, as `percent` of templates/report.js rounds it."""
+    """Return a share (0 to 1) in whole percent, rounded half up.
+
+    `percent` of templates/report.js rounds it the same way.
+    """
     return math.floor(100 * share + 0.5)
 
 

@@ -29,13 +29,12 @@ _BY_WORDS = {
 
 
 def find_exhausted_resource(error: BaseException) -> str | None:
-    """Return the exhausted resource that caused an error, directly or through the errors it was raised from; else
-    None."""
+    """Return the resource that ran out and caused an error, directly or through its causes; None for another error."""
     return next((what for one in _exception_chain(error) if (what := _resource_of_error(one)) is not None), None)
 
 
 def _exception_chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and the errors that it was raised from, each once."""
+    """Yield an error, then the errors that it was raised from, each once."""
     seen: list[BaseException] = []
     while error is not None and not any(error is one for one in seen):
         seen.append(error)
@@ -44,7 +43,7 @@ def _exception_chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _resource_of_error(error: BaseException) -> str | None:
-    """Return the resource whose exhaustion one error reports, by its number or its words."""
+    """Return the resource whose exhaustion this one error reports, by its number or its words; else None."""
     if isinstance(error, MemoryError):
         return "memory"
     # A full pipe raises BlockingIOError too, with the number of characters written.

@@ -31,19 +31,19 @@ _MOST_LINKS = 40  # as Linux follows
 
 
 def read_source(path: str) -> SourceFile:
-    """Return the kernel file at `path`; a missing file, a directory or text that is not UTF-8 is the user's error."""
+    """Return the kernel file at `path`; raise an error if it is missing, a directory, large, binary or not UTF-8."""
     data = read_bytes(path, LARGEST_SOURCE)
     refuse_binary(path, data)
     return SourceFile(path, decode_text(path, data))
 
 
 def read_text(path: str, largest: int = LARGEST_TEXT) -> str:
-    """Return the text of a file. Raises `CompileError` where it cannot be read or is not UTF-8."""
+    """Return the text of a file; raise `CompileError` if it cannot be read, is too large or not UTF-8."""
     return decode_text(path, read_bytes(path, largest))
 
 
 def decode_text(path: str, data: bytes) -> str:
-    """Return `data`, read from `path`, decoded as UTF-8 without a byte order mark."""
+    """Return `data`, read from `path`, decoded as UTF-8 without a byte order mark; raise `not-utf8` if it is not."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -53,7 +53,10 @@ def decode_text(path: str, data: bytes) -> str:
 
 
 def read_bytes(path: str, largest: int = LARGEST) -> bytes:
-    """Return the contents of a file. Raises `CompileError` where it cannot be read or is larger than allowed."""
+    """Return a file's bytes, and record the read; raise `CompileError` if it cannot be read or is too large.
+
+    A named pipe is refused.
+    """
     record_read(path)
     try:
         with FileIO(path, opener=_open_without_blocking) as file:
@@ -77,12 +80,15 @@ def read_bytes(path: str, largest: int = LARGEST) -> bytes:
 
 
 def _open_without_blocking(path: str, flags: int) -> int:
-    """Open without blocking: a pipe may have no writer."""
+    """Open a file and return its descriptor, without waiting where a pipe has no writer."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _read_at_most(largest: int, file: FileIO) -> bytes:
-    """Read in pieces: Python allocates as much memory as is asked for, however short the file is."""
+    """Read at most `largest` bytes of a file, in pieces.
+
+    Python allocates as much memory as is asked for, however short the file is.
+    """
     pieces = bytearray()
     while piece := file.read(min(_PIECE, largest - len(pieces))):
         pieces += piece
@@ -98,7 +104,7 @@ _recorded_reads: ContextVar[dict[str, FileState] | None] = ContextVar("_noted", 
 
 
 def file_state(path: str) -> FileState:
-    """Return the version of a file; None where there is no such file."""
+    """Return a file's time of change, size and inode, which identify its version; None if it does not exist."""
     try:
         found = Path(path).stat()
     except (OSError, ValueError):
@@ -107,14 +113,14 @@ def file_state(path: str) -> FileState:
 
 
 def record_read(path: str) -> None:
-    """Record that the file is about to be read, whether it exists or not."""
+    """Record that the file is about to be read, with its present version, if a block records reads."""
     if (noted := _recorded_reads.get()) is not None and path not in noted:
         noted[path] = file_state(path)
 
 
 @contextmanager
 def record_reads() -> Iterator[dict[str, FileState]]:
-    """Record the files that are read in the block, with their versions before that."""
+    """Yield a dictionary that collects the files read in the block, each with its version before that."""
     found: dict[str, FileState] = {}
     token = _recorded_reads.set(found)
     try:
@@ -127,7 +133,7 @@ def record_reads() -> Iterator[dict[str, FileState]]:
 
 
 def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
-    """Refuse, before any work is done, an output that cannot be written or that would replace an input or another."""
+    """Raise an error for an output that cannot be written or would replace an input or another output."""
     taken = {_file_identity(path): f"it is the input {path}" for path in inputs if Path(path).is_file()}
     for path in outputs:
         check_writable(path)
@@ -140,7 +146,7 @@ def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
 
 
 def check_writable(path: str) -> None:
-    """Refuse an output that cannot be written, before any work is done for it."""
+    """Raise an error if an output cannot be written: a directory, a bad parent, or no permission."""
     file = Path(path)
     try:
         _resolve_links(file)
@@ -175,14 +181,16 @@ _is_over = False
 
 
 def forbid_writing() -> None:
-    """Make `write_all` raise KeyboardInterrupt from now on. A signal's own exception may be raised where Python ignores
-    it, so that callers cannot rely on it."""
+    """Make `write_all` raise KeyboardInterrupt from now on.
+
+    A signal's own exception may be raised where Python ignores it, so that callers cannot rely on it.
+    """
     global _is_over
     _is_over = True
 
 
 def raise_interrupt(reason: KeyboardInterrupt) -> None:
-    """Raise the exception of a signal handler: now, or after the renames that this thread is at."""
+    """Raise the exception of a signal handler, but after the renames if this thread is at them."""
     if _renames.thread == threading.get_ident():
         _renames.kept = reason
         return
@@ -190,14 +198,17 @@ def raise_interrupt(reason: KeyboardInterrupt) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """End this process at once, but not between two renames."""
+    """End this process at once with an exit code, but not between two renames of outputs."""
     with _renames.lock:
         os._exit(code)
 
 
 def write_all(contents: Mapping[str, bytes]) -> None:
-    """Write every file beside its destination, then rename them all: a failure leaves each destination as it was.
-    Raises `OSError` where the machine runs out of a resource (see `support.exhaustion`)."""
+    """Write all files, then rename them into place: a failure leaves every destination as it was.
+
+    Raises `CompileError` where a file cannot be written, `OSError` where the machine runs out of a resource (see
+    `support.exhaustion`).
+    """
     destination = Path()
     try:
         with ExitStack() as stack:
@@ -232,7 +243,7 @@ def write_all(contents: Mapping[str, bytes]) -> None:
 
 
 def _overwrite_file(destination: Path, data: bytes) -> None:
-    """Write to a device or a pipe. Refuses a regular file that has appeared there since the check."""
+    """Write data to a device or a pipe in place; raise an error if a regular file has appeared there meanwhile."""
     with os.fdopen(os.open(destination, os.O_WRONLY | os.O_CLOEXEC), "wb") as file:
         if S_ISREG(os.fstat(file.fileno()).st_mode):
             raise FileExistsError(errno.EEXIST, "a regular file has appeared there meanwhile")
@@ -240,8 +251,11 @@ def _overwrite_file(destination: Path, data: bytes) -> None:
 
 
 def _resolve_links(path: Path) -> Path:
-    """Return the file that a link leads to. Others may plant links in folders that they can write: only links of this
-    user, of the folder's owner and of root are followed."""
+    """Return the file that a symbolic link leads to; raise an error for a link of another user.
+
+    Others may plant links in folders that they can write: only links of this user, of the folder's owner and of root
+    are followed.
+    """
     for _ in range(_MOST_LINKS):
         if not path.is_symlink():
             return path.parent.resolve() / path.name
@@ -257,7 +271,10 @@ def _link_owner(path: Path) -> int:
 
 @contextmanager
 def _block_ending_signals() -> Iterator[None]:
-    """Block the signals that end the command, so that all outputs are replaced, or none."""
+    """Block the ending signals during the block; one that arrived all the same is raised at the end.
+
+    So all outputs are replaced, or none.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     try:
         with _renames.lock:
@@ -274,7 +291,7 @@ def _block_ending_signals() -> Iterator[None]:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder and those above it. Raises `CompileError` where that fails."""
+    """Make a folder and those above it, unless they exist; raise `CompileError` if that fails."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -293,7 +310,7 @@ def _file_identity(path: str) -> tuple[int, int] | Path:
 
 
 def _is_special(file: Path) -> bool:
-    """Return whether the file is a device or a pipe, which is written in place, because a rename would replace it."""
+    """Return whether the file exists and is no regular file, such as a device or pipe, which is written in place."""
     return file.exists() and not file.is_file()
 
 
@@ -316,15 +333,14 @@ _C = re.compile(
 
 
 def refuse_binary(path: str, data: bytes) -> None:
-    """Raise `CompileError` (`not-a-kernel`) where the first bytes are those of machine code or another binary
-    format."""
+    """Raise `not-a-kernel` if the bytes begin as machine code, a fatbin or an archive does."""
     for first, what, help_text in _BINARY:
         if data.startswith(first):
             raise_error("not-a-kernel", f"{path} is {what}, not text", help=help_text)
 
 
 def refuse_other_languages(path: str, text: str) -> None:
-    """Raise `CompileError` (`not-a-kernel`) where the text is in another language."""
+    """Raise `not-a-kernel` if the text is PTX, C, C++, CUDA or JSON."""
     if _PTX.match(text):
         raise_error("not-a-kernel", f"{path} is PTX, not a kernel file", help="use tilec emulate FILE.ptx to run it")
     if _C.match(text):

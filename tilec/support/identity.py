@@ -18,14 +18,19 @@ Answer = TypeVar("Answer")
 
 
 def cache_by_identity(most: int) -> Callable[[Callable[Arguments, Answer]], Callable[Arguments, Answer]]:
-    """Cache the last `most` results of a function of frozen values, given by position, together with the arguments."""
+    """Return a decorator that caches about the last `most` results of a function by its arguments' identity.
+
+    Arguments are frozen values, given by position, and are kept alive with the results.
+    """
 
     def decorate_function(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+        """Return the function with a cache of its results."""
         # In order of insertion. The arguments are kept alive, so that no other object gets their identity.
         kept: dict[tuple[int, ...], tuple[object, Answer]] = {}
 
         @wraps(function)
         def call_cached(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+            """Return the kept result for these very arguments, or compute and keep it; keywords bypass the cache."""
             if kwargs:
                 return function(*args, **kwargs)
             key = tuple(map(id, args))

@@ -14,8 +14,11 @@ _DECIDE = ("ortools", "nvidia-nvjitlink", "nvidia-nvfatbin", "cuda-bindings", "l
 
 @cache
 def installed_versions() -> dict[str, str]:
-    """Return the versions of all packages by name, read from the names of their folders: importing `importlib.metadata`
-    takes longer than the rest of `tilec --version`. The first folder that has a package counts."""
+    """Return the versions of all installed packages by name, read from the names of their folders.
+
+    Importing `importlib.metadata` takes longer than the rest of `tilec --version`. The first folder that has a package
+    counts.
+    """
     found: dict[str, str] = {}
     for folder in reversed(sys.path):
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []  # noqa: PTH112, PTH208 - pathlib is slow

@@ -57,38 +57,40 @@ class Option:
 
     @property
     def negated_switch(self) -> str:
-        """The switch that turns it off."""
+        """Return the switch that turns the option off: --no- and its name."""
         return f"--no-{self.switch.removeprefix('--')}"
 
     @property
     def is_closed(self) -> bool:
-        """Return whether it takes its words only."""
+        """Return whether the option takes its listed words only."""
         return bool(self.words) and self.bounds is None and self.read is None
 
     @property
     def name(self) -> str:
-        """The switch without its dashes, as in a space of variants, a trace, or a file of `tilec tune`."""
+        """Return the switch without its dashes, as in a space of variants, a trace, or a file of `tilec tune`."""
         return self.switch.removeprefix("--")
 
 
 def option_field(default: Any, switch: str, help: str, **more: Any) -> Any:
-    """Return a field of `CompileOptions` with a default and the metadata of an `Option`."""
+    """Return a dataclass field of `CompileOptions` with a default and an `Option` as metadata."""
     return dataclasses.field(default=default, metadata={_META: Option(switch, help, **more)})
 
 
 def word_choices(*words: str) -> dict[str, str]:
-    """Return words that stand for themselves."""
+    """Return a mapping of each word to itself, for options whose words are their values."""
     return {word: word for word in words}
 
 
 def collect_options(record: type[Any]) -> dict[str, Option]:
-    """Return the options of a class by field, in their order."""
+    """Return a class's `Option` metadata by field name, in the order of the fields."""
     return {f.name: f.metadata[_META] for f in dataclasses.fields(record) if _META in f.metadata}
 
 
 def parse_value(option: Option, default: object, given: object) -> Any:
-    """Return the field's value for a user's word, number or boolean. Raises `CompileError`, or `ValueError` with a
-    message that continues the option's name ("must be one of …")."""
+    """Return the field's value for a user's word, number or boolean; raise an error for one it does not take.
+
+    It raises `CompileError`, or `ValueError` with a message that continues the option's name ("must be one of …").
+    """
     if isinstance(default, bool):
         if not isinstance(given, bool):
             raise ValueError("must be true or false")
@@ -103,7 +105,7 @@ def parse_value(option: Option, default: object, given: object) -> Any:
 
 
 def _check_number(option: Option, given: object) -> int:
-    """Return a whole number within the option's bounds. Raises `ValueError` for anything else."""
+    """Return a whole number if it is within the option's bounds; raise ValueError for anything else."""
     assert option.bounds is not None
     least, most = option.bounds
     if isinstance(given, bool) or not isinstance(given, int) or given < least or (most is not None and given > most):
@@ -113,7 +115,7 @@ def _check_number(option: Option, given: object) -> int:
 
 
 def check_value(name: str, option: Option, default: object, value: object) -> None:
-    """Raise `ValueError` where a field has a few values, and this is none of them."""
+    """Raise ValueError if a field's value from Python is not one of its few values or out of its bounds."""
     values = (False, True) if isinstance(default, bool) else tuple(option.words.values())
     if (isinstance(default, bool) or option.is_closed) and value not in values:
         raise ValueError(f"{name} is {' or '.join(map(repr, values))}, not {value!r}")
@@ -125,24 +127,24 @@ def check_value(name: str, option: Option, default: object, value: object) -> No
 
 
 def deprecation_warning(old: str, new: str) -> Diagnostic:
-    """Return the warning for an older spelling."""
+    """Return the warning that `old` is an older spelling of `new`."""
     return Diagnostic("deprecated-spelling", f"{old} is an older spelling", help=f"write {new}", severity="warning")
 
 
 def format_value(value: object) -> str:
-    """Return a value as traces write it."""
+    """Return an option's value as traces write it: in lower case, tuples joined by x."""
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
 
 
 def spell_undecided(option: Option) -> str:
-    """Return the spelling by which the compiler decides nothing for an option."""
+    """Return the spelling on the command line by which the compiler decides nothing for an option."""
     if option.undecided is False:
         return option.negated_switch
     return f"{option.switch} {find_word(option, option.undecided)}"
 
 
 def find_word(option: Option, value: object) -> str | None:
-    """Return the word that stands for a value."""
+    """Return the word that stands for an option's value; None if it has none."""
     return next((word for word, of in option.words.items() if of == value), None)
 
 
@@ -150,7 +152,7 @@ def find_word(option: Option, value: object) -> str | None:
 
 
 def parse_cluster(text: str) -> tuple[int, int, int]:
-    """Return the extents written as `XxY` or `XxYxZ`, as in 2x1, or with commas."""
+    """Return the extents written as `XxY`, `XxYxZ` or with commas, 1 where missing; raise `bad-cluster` if wrong."""
     parts = text.lower().replace(",", "x").split("x")
     if not 1 <= len(parts) <= 3 or not all(part.isdecimal() and int(part) for part in parts):
         raise_error("bad-cluster", f"--cluster {text} is not XxY", help="write --cluster 2x1")
@@ -159,7 +161,7 @@ def parse_cluster(text: str) -> tuple[int, int, int]:
 
 
 def parse_rasterisation(text: str) -> int:
-    """Return the rows of a panel that --rasterisation gives. Raises for any other text."""
+    """Return the rows of a panel that --rasterisation gives; raise `bad-rasterisation` for any other text."""
     if not (text.isdecimal() and int(text)):
         advice = "write auto, none, or the rows of a panel, as in --rasterisation 8"
         raise_error("bad-rasterisation", f"--rasterisation {text} is not a panel height", help=advice)
@@ -167,7 +169,7 @@ def parse_rasterisation(text: str) -> int:
 
 
 def parse_subtile(text: str) -> int:
-    """Return the number of parts that --subtile gives. Raises for any other text."""
+    """Return the number of parts that --subtile gives; raise `bad-subtile` for any other text."""
     if not (text.isdecimal() and int(text)):
         advice = "write auto, none, or --subtile 2"
         raise_error("bad-subtile", f"--subtile {text} is not a number of parts", help=advice)

@@ -61,8 +61,10 @@ Value = int | float | bool | str
 
 
 def parse_define(text: str) -> tuple[str, Value]:
-    """Return name and value of `NAME=VALUE`: an integer, a float, True or False, else a string (quotes are
-    optional)."""
+    """Return name and value of `NAME=VALUE`: a number, True, False, or else a string; raise `bad-define` if wrong.
+
+    Quotes around a string are optional.
+    """
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise_error("bad-define", f"-D {text} does not define anything", help="write -D NAME=VALUE, as in -D M=4096")
@@ -397,7 +399,7 @@ FORMER_NAMES = {
 
 
 def check_fields(given: Mapping[str, object]) -> None:
-    """Raise `ValueError` where `CompileOptions` has no such field, or the field no such value."""
+    """Raise ValueError if `CompileOptions` has no field of a given name, or the field does not take the value."""
     default_text = CompileOptions()
     for name, value in given.items():
         if name not in CompileOptions.__match_args__:
@@ -410,7 +412,10 @@ def check_fields(given: Mapping[str, object]) -> None:
 
 
 def describe_changes(options: CompileOptions) -> dict[str, str]:
-    """Return the options, apart from target and constants, that differ from the defaults."""
+    """Return, by name, the options on which code depends and that differ from the defaults, as text.
+
+    Target and constants are left out; environment switches are included.
+    """
     different = _changed_fields(options, CompileOptions())
     of_code = (name for name in different if name in OPTIONS and OPTIONS[name].is_code)
     about_code = {name: format_value(different[name]) for name in of_code}
@@ -422,7 +427,7 @@ def describe_changes(options: CompileOptions) -> dict[str, str]:
 def _changed_fields(
     record: CompileOptions | EnvironmentSwitches, default_text: CompileOptions | EnvironmentSwitches
 ) -> dict[str, object]:
-    """Return the fields that differ from the default record's, with their values."""
+    """Return the fields, with values, in which a record differs from the default record."""
     names = type(record).__match_args__
     return {name: getattr(record, name) for name in names if getattr(record, name) != getattr(default_text, name)}
 
@@ -436,14 +441,16 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def requested_verification(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the verification that every compilation performs after each pass, from $TILEC_VERIFY: "all" for
-    everything; "1" for all but incomplete warp programs, which take as long as a build; "" for complete values only."""
+    """Return which verification $TILEC_VERIFY requests after each pass: "all", "1" or "".
+
+    "all" is for everything; "1" for all but incomplete warp programs, which take as long as a build; "" for complete
+    values only.
+    """
     return environment.get("TILEC_VERIFY", "")
 
 
 def documentation_url(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the address of the documents as a site: $TILEC_DOCS_URL, else what the installed package's metadata call
-    Documentation. None where neither is there."""
+    """Return the documentation site's address, from $TILEC_DOCS_URL or the package's metadata; None without."""
     given = environment.get("TILEC_DOCS_URL", "")
     if _is_address(given):
         return given
@@ -457,7 +464,7 @@ def documentation_url(environment: Mapping[str, str] = os.environ) -> str | None
 
 
 def check_documentation_url(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse a $TILEC_DOCS_URL that is no address."""
+    """Raise `bad-environment` if $TILEC_DOCS_URL is set and no address."""
     given = environment.get("TILEC_DOCS_URL", "")
     if given and not _is_address(given):
         advice = "write all of it, as in https://docs.example.com/tilec, or unset it"
@@ -472,9 +479,11 @@ _DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 def read_switches(environment: Mapping[str, str] = os.environ) -> EnvironmentSwitches:
-    """Return the settings of the environment. TILE_AS_DEBUG_UNLIMITED_SMEM counts if it is exactly 1,
-    TILEIR_PREFER_TMA_FOR_LOAD_STORE if it is exactly true, TILEIR_ALWAYS_SWIZZLE if it is set,
-    TILEIR_DELAY_TMA_STORE_WAIT as a decimal number: 0 switches the delay off."""
+    """Return the environment's debugging switches; raise `bad-environment` for a delay that is no number.
+
+    TILE_AS_DEBUG_UNLIMITED_SMEM counts if it is exactly 1, TILEIR_PREFER_TMA_FOR_LOAD_STORE if it is exactly true,
+    TILEIR_ALWAYS_SWIZZLE if it is set, TILEIR_DELAY_TMA_STORE_WAIT as a decimal number: 0 switches the delay off.
+    """
     delay = environment.get("TILEIR_DELAY_TMA_STORE_WAIT", "1")
     if not _DECIMAL.fullmatch(delay.strip()):
         title = f"TILEIR_DELAY_TMA_STORE_WAIT is '{delay}', not a decimal number"

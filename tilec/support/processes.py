@@ -27,13 +27,12 @@ class Interrupted(KeyboardInterrupt):
 
 
 def interrupt_exit_code(reason: KeyboardInterrupt) -> int:
-    """Return the exit code of a command that a signal has ended, as a shell reports it."""
+    """Return the exit code of a command that a signal has ended: 128 and the signal's number, as in a shell."""
     return 128 + (reason.number if isinstance(reason, Interrupted) else signal.SIGINT)
 
 
 def end_with_parent(parent: int) -> None:
-    """End this process as soon as its parent ends, for whatever reason. On systems other than Linux it goes on until it
-    notices."""
+    """Make the system end this process as soon as its parent ends; elsewhere than on Linux do nothing."""
     if sys.platform != "linux":
         return
     import ctypes
@@ -45,8 +44,10 @@ def end_with_parent(parent: int) -> None:
 
 @contextmanager
 def block_terminal_signals() -> Iterator[None]:
-    """Start processes in the block with Ctrl-C and other terminal signals blocked: one that is still starting would end
-    with a traceback that nothing can prevent. SIGTERM still ends them."""
+    """Block Ctrl-C and other terminal signals during the block, for the processes that are started in it.
+
+    One that is still starting would end with a traceback that nothing can prevent. SIGTERM still ends them.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING_SIGNALS} - {signal.SIGTERM})
     try:
         yield
@@ -66,17 +67,18 @@ class Crash(Exception):
 
 
 def isolate_calls() -> None:
-    """Let `call_isolated` fork from now on. Only for a program that owns its process: forking with a GPU context or
-    somebody else's threads is not safe."""
+    """Let `call_isolated` fork a process for each call from now on, if the system can fork.
+
+    Only for a program that owns its process: forking with a GPU context or somebody else's threads is not safe.
+    """
     global _is_isolating
     _is_isolating = hasattr(os, "fork")
 
 
 def call_isolated(work: Callable[[], Any]) -> Any:
-    """Return the result of `work`, which marshal must support. Where calls are isolated it runs in a forked process; if
-    it raises there, it runs once more here, for the exception.
+    """Return the result of `work`, run in a forked process where calls are isolated; raise `Crash` if that crashes.
 
-    Raises `Crash` where a signal ends that process.
+    marshal must support the result. If `work` raises there, it runs once more here, for the exception.
     """
     if not _is_isolating:
         return work()
@@ -106,7 +108,7 @@ def call_isolated(work: Callable[[], Any]) -> Any:
 
 
 def _send_result(work: Callable[[], Any], writer: int, parent: int) -> NoReturn:
-    """Run `work` in the forked process, write its result to the pipe, and end the process."""
+    """Run `work` in the forked process, write its result to the pipe, and end the process: code 1 if it raised."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)

@@ -18,7 +18,7 @@ _LONGEST = 400
 
 @contextmanager
 def report_to(pipe: int, *, only: bool = False) -> Iterator[None]:
-    """Report activities of this process and its forks to `pipe` in the block; with `only`, to no other listener."""
+    """Send the activities of this process and its forks to `pipe` during the block; with `only`, to no other pipe."""
     global _listeners
     before = _listeners
     _listeners = (pipe,) if only else (*before, pipe)
@@ -29,7 +29,7 @@ def report_to(pipe: int, *, only: bool = False) -> Iterator[None]:
 
 
 def report_activity(what: str) -> None:
-    """Report the current activity; an empty text for none."""
+    """Set the current activity and send it to all listeners; an empty text means none."""
     global _activity
     _activity = what
     _send_message(what)
@@ -37,7 +37,7 @@ def report_activity(what: str) -> None:
 
 @contextmanager
 def report_during(what: str) -> Iterator[None]:
-    """Report an activity for the duration of the block."""
+    """Report an activity for the duration of the block, then none."""
     report_activity(what)
     try:
         yield
@@ -46,13 +46,13 @@ def report_during(what: str) -> Iterator[None]:
 
 
 def report_detail(what: str) -> None:
-    """Report a detail of the current activity: a candidate of a choice, an interval of a loop."""
+    """Send the current activity with a detail, such as an interval being tried; nothing if there is no activity."""
     if _listeners and _activity:
         _send_message(f"{_activity}, {what}")
 
 
 def _send_message(what: str) -> None:
-    """Write a message to all listeners, with this process's number."""
+    """Write a line with this process's number and the text to all listeners, shortened to 400 bytes."""
     if not _listeners:
         return
     text = b"%d %b" % (os.getpid(), what.replace("\n", " ").encode(errors="replace"))
@@ -62,7 +62,7 @@ def _send_message(what: str) -> None:
 
 
 def parse_messages(text: bytes, activities: dict[int, str]) -> None:
-    """Update the last activity of each process from whole lines of a pipe."""
+    """Update each process's last activity from whole lines of a pipe; an empty one removes the process."""
     for line in text.decode(errors="replace").splitlines():
         process, _, what = line.partition(" ")
         activities.pop(int(process), None)

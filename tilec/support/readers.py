@@ -23,7 +23,7 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a JSON text. Infinities, NaN and lone surrogates are refused."""
+    """Return a JSON text's value; raise ValueError if malformed or deep, or for infinities, NaN, lone surrogates."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
@@ -39,7 +39,7 @@ def parse_json(text: str) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the table of a TOML text."""
+    """Return the table of a TOML text; raise ValueError for malformed text or deep nesting."""
     import tomllib
 
     if _LONG_KEY.search(text):  # which Python takes long to refuse
@@ -53,7 +53,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def parse_python_expression(text: str) -> ast.expr:
-    """Return the syntax tree of a Python expression. Nothing is evaluated."""
+    """Return the syntax tree of a Python expression, unevaluated; raise ValueError for wrong or deep text."""
     try:
         with warnings.catch_warnings():  # hints of Python's about probable mistakes
             warnings.simplefilter("ignore")
@@ -72,7 +72,7 @@ def parse_python_expression(text: str) -> ast.expr:
 
 
 def _check_depth(value: Any) -> None:
-    """Raise `ValueError` where containers are nested deeper than `DEEPEST`."""
+    """Raise ValueError if containers are nested deeper than `DEEPEST`."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(DEEPEST):
         inner = (part for v in level for part in (v.values() if isinstance(v, dict) else v))

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(cls=None, /, *, slots, frozen=False, eq=True, kw_only=False):
-        """Make a class with slots a record. None may be both frozen and compared by identity."""
+        """Make a class with slots a record, as `dataclasses.dataclass` does but cheaper to define.
+
+        None may be both frozen and compared by identity.
+        """
         assert slots and (eq or not frozen), "use dataclasses.dataclass"
         if cls is None:
             return lambda decorated: _make_class(decorated, frozen, eq, kw_only)
@@ -30,7 +33,7 @@ else:
 
 
 def _make_class(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> Any:
-    """Return the class with slots, with the shared methods and an `__init__` to be compiled at first use."""
+    """Return a new class like this one with slots, shared methods, and an `__init__` compiled at first use."""
     own = _own_fields(cls, kw_only)
     inherited = [base.__dataclass_fields__ for base in cls.__mro__[-1:0:-1] if "__dataclass_fields__" in vars(base)]
     fields: dict[str, Field[Any]] = {name: f for above in inherited for name, f in above.items()} | own
@@ -53,7 +56,7 @@ def _make_class(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> 
 
 
 def _own_fields(cls: type, kw_only: bool) -> dict[str, Field[Any]]:
-    """Return the fields that the class itself declares, by name."""
+    """Return the fields that the class itself declares, by name, without class variables."""
     found: dict[str, Field[Any]] = {}
     for name, annotation in vars(cls).get("__annotations__", {}).items():
         if str(annotation).startswith(("ClassVar", "typing.ClassVar")):
@@ -82,7 +85,7 @@ class _LazyInit:
 
 
 def _compile_init(cls: Any) -> Callable[..., None]:
-    """Compile the `__init__` of a class from its fields."""
+    """Compile the `__init__` of a record class from its fields, and return it."""
     fields: dict[str, Field[Any]] = cls.__dataclass_fields__
     is_frozen = cls.__setattr__ is _refuse_setattr
     given: dict[str, Any] = {"_set": object.__setattr__, "_absent": _ABSENT}
@@ -128,7 +131,7 @@ _ABSENT = _Absent()
 
 
 def _compare_fields(self: Any, other: Any) -> Any:
-    """Return whether two records of one class have equal compared fields."""
+    """Return whether two records have equal compared fields; NotImplemented for another class."""
     if self is other:
         return True
     if type(self) is not type(other):
@@ -141,7 +144,7 @@ _HASH = "_known_hash"
 
 
 def _cached_hash(self: Any) -> int:
-    """Return the hash of the compared fields, computed once for each record."""
+    """Return the hash of a record's compared fields, computed once and kept in the record."""
     try:
         known: int = self._known_hash
     except AttributeError:
@@ -151,6 +154,7 @@ def _cached_hash(self: Any) -> int:
 
 
 def _represent_fields(self: Any) -> str:
+    """Return a record's text: its class's name, and its fields as name=value."""
     shown = [f"{name}={getattr(self, name)!r}" for name, f in self.__dataclass_fields__.items() if f.repr]
     return f"{type(self).__qualname__}({', '.join(shown)})"
 
@@ -168,6 +172,7 @@ def _get_state(self: Any) -> list[Any]:
 
 
 def _set_state(self: Any, state: list[Any]) -> None:
+    """Set all fields of an unpickled record, frozen or not, from the list of their values."""
     for name, value in zip(self.__dataclass_fields__, state, strict=True):
         object.__setattr__(self, name, value)
 

@@ -22,8 +22,10 @@ _BEFORE = 60
 
 
 def render_diagnostic(diagnostic: Diagnostic, source: SourceFile | None = None) -> Text:
-    """Return the diagnostic as styled text; source lines need `source` and a place in it. Each file is headed by its
-    name, the primary label's first."""
+    """Return a diagnostic as styled text: title, labelled source lines by file, notes and help.
+
+    Source lines need `source` and a place in it. Each file is headed by its name, the primary label's first.
+    """
     colour = _COLOUR[diagnostic.severity]
     out = Text()
     out.append(f"{diagnostic.severity}[{diagnostic.code}]", colour)
@@ -43,7 +45,7 @@ def render_diagnostic(diagnostic: Diagnostic, source: SourceFile | None = None) 
 
 
 def _visible_labels(diagnostic: Diagnostic, source: SourceFile | None) -> list[tuple[Label, bool]]:
-    """Return the labels that point into the file, each once, with whether it is the primary one."""
+    """Return the labels at existing lines of the source, each with whether it is the primary; none without a source."""
     if source is None:
         return []
     primary = [] if diagnostic.primary is None else [(diagnostic.primary, True)]
@@ -52,7 +54,7 @@ def _visible_labels(diagnostic: Diagnostic, source: SourceFile | None) -> list[t
 
 
 def _draw_file(out: Text, file: SourceFile, labels: list[tuple[Label, bool]], width: int, colour: str) -> None:
-    """Draw a file's name with the place of its first label, and the lines with labels."""
+    """Append to `out` a file's name with the place of its first label, and its lines with labels."""
     first = labels[0][0].span
     out.append(f"\n{' ' * width}--> ", _FRAME)
     out.append(f"{_make_printable(file.path)}:{first.line}:{first.column}")
@@ -63,7 +65,7 @@ def _draw_file(out: Text, file: SourceFile, labels: list[tuple[Label, bool]], wi
 
 
 def _draw_line(out: Text, line: str, number: int, labels: list[tuple[Label, bool]], width: int, colour: str) -> None:
-    """Draw a source line, and under it each label with its marks and text."""
+    """Append to `out` a source line, cropped if long, and under it each label with its marks and text."""
     line = line.rstrip("\r")
     left = max(labels[0][0].span.column - 1 - _BEFORE, 0) if len(line) > _WIDEST else 0
     first = _cell_offset(line, left)
@@ -84,7 +86,7 @@ def _draw_line(out: Text, line: str, number: int, labels: list[tuple[Label, bool
 
 
 def _cell_offset(line: str, characters: int) -> int:
-    """Return the terminal column after so many characters."""
+    """Return the terminal column after so many characters of a line, counting tabs and wide characters."""
     return cell_len(_make_printable(line[: max(characters, 0)]))
 
 

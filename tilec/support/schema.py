@@ -61,7 +61,9 @@ class Conversion:
     by: Callable[[Any], Any]
 
     def read(self, value: object, place: str) -> Any:
-        """Return the converted value of a field."""
+        """Return a field's value converted by `by` from its file form; raise `SchemaError` with the place if that
+        fails.
+        """
         given = read_value(self.of, value, place)
         try:
             return self.by(given)
@@ -78,7 +80,7 @@ _NAMES: Mapping[Any, str] = {
 
 
 def read_value(wanted: Any, value: object, place: str) -> Any:
-    """Return `value` as the type `wanted`: objects become dataclasses, arrays tuples. Raises `SchemaError`."""
+    """Return `value` as the type `wanted`, with dataclasses for objects, tuples for arrays; raise `SchemaError`."""
     origin, arguments = _type_parts(wanted)
     if wanted is Any:
         return value
@@ -120,8 +122,10 @@ def read_value(wanted: Any, value: object, place: str) -> Any:
 
 
 def read_record(wanted: Callable[..., T], value: object, place: str) -> T:
-    """Return a dataclass from an object with a member for each field; fields with a default are optional. Unknown
-    members are refused unless the class's `OPEN` is true."""
+    """Return a dataclass from an object with a member per field; raise `SchemaError` for missing or unknown members.
+
+    Fields with a default are optional. Unknown members are ignored if the class's `OPEN` is true.
+    """
     if not isinstance(value, dict):
         _raise_mismatch(place, "an object or table", value)
     hints, required = _field_types(wanted)
@@ -142,7 +146,7 @@ def read_record(wanted: Callable[..., T], value: object, place: str) -> T:
 
 
 def check_schema_version(value: object, *known: int) -> dict[str, Any]:
-    """Return the other members of an object whose `schema` is one of the known versions."""
+    """Return an object's members besides `schema`; raise `SchemaError` unless that is one of the known versions."""
     if not isinstance(value, dict):
         _raise_mismatch("", "an object or table", value)
     version = value.get("schema")
@@ -152,7 +156,7 @@ def check_schema_version(value: object, *known: int) -> dict[str, Any]:
 
 
 def to_plain(value: object) -> Any:
-    """Return the JSON form of a value, as `read_value` takes it, without fields that equal their defaults."""
+    """Return a value in the JSON form that `read_value` takes, without fields that equal their defaults."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         members = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
         given = {f.name: to_plain(member) for f, member in members if member != _default_value(f)}
@@ -163,20 +167,20 @@ def to_plain(value: object) -> Any:
 
 
 def _default_value(field: dataclasses.Field[Any]) -> Any:
-    """Return the default of a field, made anew where it has a factory."""
+    """Return the default of a field, made anew if it has a factory; MISSING without a default."""
     made = field.default_factory
     return field.default if made is dataclasses.MISSING else made()
 
 
 def find_faults(value: Any, place: str) -> Iterator[str]:
-    """Yield the mismatches between a dataclass and its own types."""
+    """Yield a message for each field of a dataclass whose value does not match its declared type."""
     made: Callable[..., Any] = type(value)
     for name, hint in _field_types(made)[0].items():
         yield from _find_faults(hint, getattr(value, name), _member_place(place, name))
 
 
 def _find_faults(hint: Any, value: Any, place: str) -> Iterator[str]:
-    """Yield the mismatches between a value and its type; what passes a quick test has none."""
+    """Yield a message for each mismatch between a value and its type; none if a quick test passes."""
     if _make_quick_test(hint)(value):
         return
     if _is_dataclass(value.__class__):
@@ -193,7 +197,7 @@ def _find_faults(hint: Any, value: Any, place: str) -> Iterator[str]:
 
 @cache
 def _make_quick_test(hint: Any) -> Callable[[Any], bool]:
-    """Return a quick test. A value that passes has no faults; one that does not is left to `read_value`."""
+    """Return a quick test of a type: a value that passes has no faults, others are left to `read_value`."""
     origin, arguments = _type_parts(hint)
     if hint is int:
         low, high = _WORD.low, _WORD.high
@@ -226,7 +230,7 @@ def _make_member_tests(kind: Callable[..., Any]) -> tuple[tuple[str, Callable[[A
 
 @cache
 def _type_parts(wanted: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return a type's origin and arguments, cached: they are needed for each member of each object."""
+    """Return a type's origin and arguments, cached. They are needed for each member of each object."""
     return typing.get_origin(wanted), typing.get_args(wanted)
 
 
@@ -236,7 +240,10 @@ def _is_dataclass(kind: type) -> bool:
 
 
 def _read_union(alternatives: tuple[Any, ...], value: object, place: str) -> Any:
-    """Return the value as the first alternative that fits; the message of the only possible one else."""
+    """Return the value as the first alternative type that fits; raise `SchemaError` if none does.
+
+    The message is that of the only possible alternative, if there is one. Classes with a `KIND` are told by it.
+    """
     if value is None and types.NoneType in alternatives:
         return None
     others = [one for one in alternatives if one is not types.NoneType]
@@ -259,21 +266,21 @@ def _read_union(alternatives: tuple[Any, ...], value: object, place: str) -> Any
 
 
 def _check_known(known: tuple[Any, ...], value: Any, place: str) -> Any:
-    """Return the value if it is one of the known ones, of the same type."""
+    """Return the value if it equals a known one of the same type; else raise `SchemaError`."""
     if not any(type(value) is type(one) and value == one for one in known):
         _raise_mismatch(place, f"one of {', '.join(map(repr, known))}", value)
     return value
 
 
 def _type_name(wanted: Any) -> str:
-    """Return the name of a type in messages."""
+    """Return the name of a type in messages: `an array` for tuples."""
     if _type_parts(wanted)[0] is tuple:
         return "an array"
     return _NAMES.get(wanted, getattr(wanted, "__name__", str(wanted)))
 
 
 def _read_array(arguments: tuple[Any, ...], value: object, place: str) -> tuple[Any, ...]:
-    """Return an array as a tuple of these types: one for each member, or one for all."""
+    """Return an array as a tuple, its members read as their types: one type for each, or one for all."""
     if not isinstance(value, list | tuple):
         _raise_mismatch(place, "an array", value)
     if len(arguments) == 2 and arguments[1] is Ellipsis:
@@ -285,7 +292,7 @@ def _read_array(arguments: tuple[Any, ...], value: object, place: str) -> tuple[
 
 
 def _read_named_tuple(wanted: Any, value: object, place: str) -> Any:
-    """Return an array as a named tuple, a member for each of its fields."""
+    """Return an array as a named tuple; raise `SchemaError` unless it has one member for each field."""
     if not isinstance(value, list | tuple) or len(value) != len(wanted._fields):
         _raise_mismatch(place, f"[{', '.join(wanted._fields)}]", value)
     hints = typing.get_type_hints(wanted, include_extras=True)
@@ -299,7 +306,7 @@ def _member_place(place: str, name: str) -> str:
 
 @cache
 def _field_types(wanted: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the types of a dataclass's fields, and the names of those without a default."""
+    """Return the types of a dataclass's fields by name, and the names of the fields without a default."""
     hints = typing.get_type_hints(wanted, include_extras=True)
     fields = dataclasses.fields(wanted)
     optional = {f.name for f in fields if f.default is not f.default_factory}
@@ -311,7 +318,7 @@ def _raise_mismatch(place: str, wanted: str, found: object) -> NoReturn:
 
 
 def _show_value(found: object) -> str:
-    """Return a value as text, cut where it is long."""
+    """Return a value as text for messages, cut at 60 characters; of a huge number only its bits."""
     if not isinstance(found, int) or -(1 << 64) <= found <= 1 << 64:
         return f"{found!r:.{_LONGEST_SHOWN}}"
     return f"a number of {found.bit_length()} bits"

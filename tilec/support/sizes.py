@@ -38,7 +38,10 @@ class UnknownSize(SizeError):
 
 
 def evaluate_size(size: Size, scalars: Mapping[str, int]) -> int:
-    """Return the value of a size from those of its scalars. Raises `UnknownSize` for a scalar without a value."""
+    """Return the number of a size expression for these scalars; raise `UnknownSize` for a scalar without a value.
+
+    Division by 0 is a `SizeError`.
+    """
     if isinstance(size, int):
         return size
     if isinstance(size, str):
@@ -57,7 +60,7 @@ def evaluate_shape(shape: Shape, scalars: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def scalar_names(size: Size) -> Iterator[str]:
-    """Yield the scalars in a size."""
+    """Yield the names of the scalars in a size expression, with repeats."""
     if isinstance(size, str):
         yield size
     elif isinstance(size, tuple):
@@ -66,7 +69,7 @@ def scalar_names(size: Size) -> Iterator[str]:
 
 
 def nested_sizes(size: Size) -> Iterator[Size]:
-    """Yield a size and the sizes that it is made of."""
+    """Yield a size expression and all expressions that it is made of, outermost first."""
     yield size
     if isinstance(size, tuple):
         yield from nested_sizes(size[1])
@@ -74,7 +77,7 @@ def nested_sizes(size: Size) -> Iterator[Size]:
 
 
 def format_size(size: Size) -> str:
-    """Return a size in Python's notation: `(m + 127) // 128`."""
+    """Return a size expression in Python's notation: `(m + 127) // 128`."""
     if not isinstance(size, tuple):
         return str(size)
     name, a, b = size
@@ -86,7 +89,7 @@ def format_size(size: Size) -> str:
 
 
 def read_size(record: object) -> Size:
-    """Return a size from JSON. Raises `ValueError` for anything else."""
+    """Return a size expression from its JSON form; raise ValueError for anything else."""
     if type(record) is str or (type(record) is int and abs(record) < _LARGEST):
         return record
     if isinstance(record, list | tuple) and len(record) == 3:
@@ -97,8 +100,10 @@ def read_size(record: object) -> Size:
 
 
 def solve_scalars(shapes: Mapping[str, Shape], arrays: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Return the scalars that the arrays' shapes determine. Raises `SizeError`, naming both places, where two
-    disagree."""
+    """Return the scalars that the arrays' shapes determine; raise `SizeError`, naming both places, if two disagree.
+
+    Arrays of another rank are skipped.
+    """
     values: dict[str, int] = {}
     places: dict[str, str] = {}
     for tensor, shape in shapes.items():
@@ -118,7 +123,7 @@ def solve_scalars(shapes: Mapping[str, Shape], arrays: Mapping[str, tuple[int, .
 
 
 def _solve_scalar(size: Size, value: int) -> tuple[str, int] | None:
-    """Return the only scalar of a size and its value, where sums and products with numbers can be inverted."""
+    """Return the name and value of a size's only scalar, by inverting sums and products with numbers; else None."""
     match size:
         case str():
             return size, value

@@ -20,15 +20,15 @@ class Span:
 
     @property
     def place(self) -> str:
-        """The line as messages name it: `line 14`, `line 3 of parts/scale.tl`."""
+        """Return the line as messages name it: `line 14`, or `line 3 of parts/scale.tl` in an imported file."""
         return f"line {self.line} of {self.file}" if self.file else f"line {self.line}"
 
     def to(self, other: Span) -> Span:
-        """Return the smallest span from the start of `self` to the end of `other`."""
+        """Return the span from the start of `self` to the end of `other`."""
         return Span(self.line, self.column, other.end_line, other.end_column, self.file)
 
     def first_line(self) -> Span:
-        """Return the span itself, or only its first character where it has several lines."""
+        """Return the span itself, or only its first character if it has several lines."""
         if self.line == self.end_line:
             return self
         return Span(self.line, self.column, self.line, self.column + 1, self.file)
@@ -49,11 +49,11 @@ class SourceFile:
     imported: dict[str, SourceFile] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, span: Span) -> SourceFile:
-        """Return the file that a span points into."""
+        """Return the imported file that a span points into, or this file."""
         return self.imported.get(span.file, self)
 
     def digest(self) -> str:
-        """Return a hash of the text and of the imported files read so far, independent of where they lie."""
+        """Return a hash of this file's text and of the imported files read so far, wherever they lie."""
         from hashlib import sha256
 
         whole = sha256(self.text.encode())
@@ -62,8 +62,7 @@ class SourceFile:
         return whole.hexdigest()
 
     def whole_line(self, line: int, file: str = "") -> Span | None:
-        """Return a line of this file or, by its name, of an imported one, without leading spaces; None where there is
-        no such line."""
+        """Return the span of a line without leading spaces, in an imported file or else this; None if it has none."""
         name = file if file in self.imported else ""
         lines = self.imported[name].lines if name else self.lines
         if not 0 < line <= len(lines):

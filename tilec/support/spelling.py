@@ -9,8 +9,10 @@ _MOST = 3
 
 
 def nearest_word(name: str, candidates: Iterable[str]) -> str | None:
-    """Return the candidate within one typing error for every three letters of `name`, ignoring case; or one that `name`
-    abbreviates."""
+    """Return the candidate within one typing error per three letters of `name`, or that it abbreviates; else None.
+
+    Case is ignored.
+    """
     lowered = {candidate.lower(): candidate for candidate in candidates}
     word = name.lower()
     most = min(max(len(word) // 3, 1 if len(word) > 2 else 0), _MOST)
@@ -22,13 +24,13 @@ def nearest_word(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def _is_abbreviation(word: str, candidate: str) -> bool:
-    """Return whether each part of the word begins the candidate's part, as trans_b does transpose_b."""
+    """Return whether each part between underscores begins the candidate's part, as trans_b does transpose_b."""
     short, whole = word.split("_"), candidate.split("_")
     return len(short) == len(whole) > 1 and all(a and b.startswith(a) for a, b in zip(short, whole, strict=True))
 
 
 def edit_distance(left: str, right: str) -> int:
-    """Return the least number of letters to insert, delete, replace or swap with their neighbours."""
+    """Return the least number of letters to insert, delete, replace or swap with a neighbour, from left to right."""
     before: list[int] = []
     row = list(range(len(right) + 1))
     for i, a in enumerate(left, 1):

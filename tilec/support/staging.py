@@ -39,8 +39,10 @@ class Staging:
         self._parent, self._private, self._count = parent, private, 0
 
     def write(self, data: bytes, name: str) -> int:
-        """Write a file that is to become `name` and return its number. It takes the permissions of a file of this user
-        that it replaces, not those of a file of someone else."""
+        """Write a file into the private folder, later to become `name`, and return its number.
+
+        It takes the permissions of a file of this user that it replaces, not those of a file of someone else.
+        """
         number = self._count
         handle = os.open(str(number), _NEW_FILE, 0o666, dir_fd=self._private)
         self._count += 1
@@ -52,23 +54,26 @@ class Staging:
         return number
 
     def check_replaceable(self, name: str) -> None:
-        """Refuse a name that is no regular file any more."""
+        """Raise FileExistsError if the destination has something of this name that is no regular file."""
         found = self._stat(name)
         if found is not None and not S_ISREG(found.st_mode):
             raise FileExistsError(errno.EEXIST, "it is not a regular file")
 
     def place(self, number: int, name: str) -> None:
-        """Rename a file out of the private folder. A link with that name is replaced, never followed."""
+        """Rename a written file from the private folder to `name` in the destination folder.
+
+        A link with that name is replaced, never followed.
+        """
         os.rename(str(number), name, src_dir_fd=self._private, dst_dir_fd=self._parent)
 
     def remove_files(self) -> None:
-        """Remove the files that were written and not placed."""
+        """Remove the written files that were not renamed out of the private folder."""
         for number in range(self._count):
             with suppress(OSError):
                 os.unlink(str(number), dir_fd=self._private)
 
     def _stat(self, name: str) -> os.stat_result | None:
-        """Return the status of a name in the destination folder; None if it is free."""
+        """Return the status of a name in the destination folder; None if the name is free."""
         try:
             return os.stat(name, dir_fd=self._parent, follow_symlinks=False)
         except FileNotFoundError:
@@ -77,7 +82,7 @@ class Staging:
 
 @contextmanager
 def open_staging(folder: Path) -> Iterator[Staging]:
-    """Make a private folder in `folder`; it is removed at the end, with the files that were not placed."""
+    """Yield a new private folder in `folder`, removed after the block with the files that were not placed."""
     parent = os.open(folder, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         remove_strays(folder, parent)
@@ -95,7 +100,7 @@ def open_staging(folder: Path) -> Iterator[Staging]:
 
 
 def _make_private(parent: int) -> tuple[str, int]:
-    """Make and lock a private folder; return its name and an open handle."""
+    """Make and lock a private folder with a random name; return name and open handle, or raise FileExistsError."""
     for _ in range(_MOST_TRIES):
         name = f".tilec-{os.urandom(8).hex()}"
         try:
@@ -110,7 +115,10 @@ def _make_private(parent: int) -> tuple[str, int]:
 
 
 def _try_lock(private: int) -> bool:
-    """Lock a private folder; return False where another process has locked it. Without file locks nobody has."""
+    """Lock a private folder; return False if another process has locked it.
+
+    Where there are no file locks it counts as locked.
+    """
     try:
         fcntl.flock(private, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -121,13 +129,13 @@ def _try_lock(private: int) -> bool:
 
 
 def _is_private(private: int) -> bool:
-    """Return whether the open folder belongs to this user, and nobody else may look into it."""
+    """Return whether the open folder belongs to this user and nobody else may look into it."""
     found = os.fstat(private)
     return found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
 def _is_same_folder(name: str, parent: int, private: int) -> bool:
-    """Return whether the name still belongs to the open folder."""
+    """Return whether the name in `parent` still belongs to the open folder."""
     try:
         return os.path.samestat(os.stat(name, dir_fd=parent, follow_symlinks=False), os.fstat(private))
     except FileNotFoundError:
@@ -138,7 +146,7 @@ def _is_same_folder(name: str, parent: int, private: int) -> bool:
 
 
 def remove_strays(folder: Path, parent: int) -> None:
-    """Remove the private folders of this user in `folder` whose process has ended."""
+    """Remove this user's private folders in `folder` whose process has ended, as they are not locked."""
     try:
         names = [path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)]
     except OSError:
@@ -154,7 +162,7 @@ def remove_strays(folder: Path, parent: int) -> None:
 
 
 def _remove_stray(name: str, parent: int, private: int) -> None:
-    """Remove one folder, if it is unlocked and contains only files that this module writes."""
+    """Remove one private folder if it has only files that this module writes; raise OSError if it is locked."""
     fcntl.flock(private, fcntl.LOCK_EX | fcntl.LOCK_NB)
     inside = os.listdir(private)
     if all(file.isdecimal() for file in inside):
@@ -169,8 +177,10 @@ _SEAL = 65  # a hash in hexadecimal digits, and a line feed
 
 
 def read_entry(path: Path, key: str) -> bytes:
-    """Return the data that `write_entry` wrote for this key. Raises `ValueError` for anything else, without reading
-    files that are not regular or too large."""
+    """Return the data written under this key; raise ValueError for a wrong entry, OSError for a missing one.
+
+    Files that are not regular or too large are not read.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(handle)
@@ -184,18 +194,20 @@ def read_entry(path: Path, key: str) -> bytes:
 
 
 def add_seal(data: bytes, key: str) -> bytes:
-    """Return the data after a seal: a hash of it, the key, and the version of tilec."""
+    """Return the data with its seal in front: a hash of it, the key and the version of tilec."""
     return _make_seal(data, key) + data
 
 
 def _make_seal(data: bytes, key: str) -> bytes:
-    """Return a hash of data, key and version, as a line."""
+    """Return a line with a hash of data, key and tilec's version."""
     return sha256(repr((__version__, key)).encode() + b"\n" + data).hexdigest().encode() + b"\n"
 
 
 def write_entry(path: Path, key: str, data: bytes) -> None:
-    """Write an entry, which other processes may be reading or writing. Errors are ignored: a cache that cannot be
-    written only costs time."""
+    """Write a sealed cache entry, at once for other readers; errors are ignored.
+
+    A cache that cannot be written only costs time.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open_staging(path.parent) as staged:

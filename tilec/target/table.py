@@ -89,7 +89,7 @@ class Gpu:
 
 
 def _override_limits(numbers: tuple[Limit, ...], differing: tuple[Limit, ...]) -> tuple[Limit, ...]:
-    """Return the numbers of the file, replaced by those of the product where it differs."""
+    """Return the numbers of the target file, each replaced by the product's number of the same name if it has one."""
     by_name = {number.name: number for number in differing}
     return tuple(by_name.get(number.name, number) for number in numbers)
 
@@ -117,25 +117,26 @@ class Target:
 
     @property
     def ptx_release(self) -> tuple[int, int]:
-        """Return the PTX version as comparable numbers."""
+        """Return the PTX version as comparable numbers: major and minor."""
         major, _, minor = self.ptx_version.partition(".")
         return int(major), int(minor)
 
     def has(self, feature: Feature) -> bool:
+        """Return whether the machine has a feature."""
         return feature in self.features
 
     def without(self, feature: Feature) -> Target:
-        """Return the machine without a feature."""
+        """Return the target without one feature."""
         return replace(self, features=tuple(f for f in self.features if f != feature))
 
     def of(self, gpu: Gpu) -> Target:
-        """Return the machine with the limits and cycles of this product."""
+        """Return the target with the limits and shared cycles in which a product differs, and `gpu` set to its name."""
         limits, families = _override_limits(self.limits, gpu.limits), _override_limits(self.families, gpu.families)
         kinds = tuple(replace(kind, families=families) for kind in self.kinds)
         return replace(self, limits=limits, families=families, kinds=kinds, gpu=gpu.name)
 
     def limit(self, name: str) -> int:
-        """Return the value of a hard limit of the machine."""
+        """Return the value of the machine's limit of this name; raises `InternalError` if it has none."""
         return self._find_named(self.limits, name, "limit").value
 
     def slot(self, name: str) -> Slot:
@@ -145,18 +146,19 @@ class Target:
         return self._find_named(self.pools, name, "pool")
 
     def _find_named(self, things: Iterable[Named], name: str, what: str) -> Named:
-        """Return the one with this name. Raises `InternalError` where there is none."""
+        """Return the item of this name; raises `InternalError`, with `what` it is, where there is none."""
         found = next((thing for thing in things if thing.name == name), None)
         if found is None:
             raise InternalError(f"target {self.name} has no {what} '{name}'")
         return found
 
     def prices(self, kind: str) -> bool:
-        """Return whether the machine prices instructions of this kind."""
+        """Return whether the target has a price for instructions of this kind."""
         return any(known.name == kind for known in self.kinds)
 
     def price(self, kind: InstructionKind, **parameters: int) -> Timing:
-        """Return the cycles of one statement of this kind, issued by a whole CTA, rounded up to whole cycles."""
+        """Return the cycles of one statement of this kind, issued by a whole CTA; raises `InternalError` for other
+        parameters. It raises it for an unpriced kind too. Cycles are rounded up to whole ones."""
         found = next((known for known in self.kinds if known.name == kind), None)
         if found is None:
             raise InternalError(f"target {self.name} does not price '{kind}'")
@@ -168,11 +170,12 @@ class Target:
 
 @lru_cache(maxsize=4096)
 def _evaluate_price(kind: Kind, arguments: tuple[int, ...]) -> Timing:
-    """Return the price of a kind with these values of its parameters."""
+    """Return slot uses, issue and latency of a kind, its formulas evaluated with these parameters, from a cache."""
     values: dict[str, float] = {family.name: family.value for family in kind.families}
     values |= zip(kind.parameters, arguments, strict=True)
 
     def count_cycles(formula: str) -> int:
+        """Return the value of a formula, rounded up to whole cycles."""
         return round_up_cycles(evaluate_formula(formula, values))
 
     uses = tuple((slot, count_cycles(cycles), count_cycles(offset)) for slot, cycles, offset in kind.uses)
@@ -195,7 +198,7 @@ _FORMULA_FUNCTIONS: dict[str, Callable[..., float]] = {"max": max, "min": min, "
 
 @lru_cache(maxsize=1024)
 def _parse_formula(formula: str) -> ast.expr:
-    """Return the syntax tree of a closed form. Raises `FormulaError` where it cannot be parsed."""
+    """Return the syntax tree of a closed form, from a cache; raises `FormulaError` where it cannot be parsed."""
     try:
         return readers.parse_python_expression(formula)
     except ValueError as error:
@@ -203,13 +206,13 @@ def _parse_formula(formula: str) -> ast.expr:
 
 
 def evaluate_formula(formula: str, values: Mapping[str, float]) -> float:
-    """Evaluate a closed form of numbers, names, + - * / ( ), max, min and ceil. Nothing else is allowed, so that a
-    target file stays data."""
+    """Return the value of a closed form of numbers, names, + - * / ( ), max, min and ceil; raises `FormulaError` for
+    others. Nothing else is allowed, so that a target file stays data."""
     return _evaluate_node(_parse_formula(formula), values)
 
 
 def _evaluate_node(node: ast.expr, values: Mapping[str, float]) -> float:
-    """Return the value of a node of a closed form. Raises `FormulaError` for one that is not allowed."""
+    """Return the value of a syntax node of a closed form; raises `FormulaError` for an unknown name or other syntax."""
     match node:
         case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
             return number
@@ -229,7 +232,7 @@ def _evaluate_node(node: ast.expr, values: Mapping[str, float]) -> float:
 
 
 def round_up_cycles(value: float) -> int:
-    """Return the next whole number of cycles."""
+    """Return the next whole number of cycles, ignoring a rounding error of 1e-9."""
     # Rounding errors of decimals must not cost a cycle: 0.1 * 30 is 3.0000000000000004.
     return math.ceil(value - 1e-9)
 
@@ -391,7 +394,7 @@ _REQUIRED_NAMES: Mapping[Feature | Literal[""], _RequiredNames] = {
 
 
 def _find_absent_names(target: Target) -> Iterator[str]:
-    """Yield what a target lacks of the features, limits, pools and prices that the compiler needs."""
+    """Yield a message for each feature, limit, pool or price that a target lacks or prices by other parameters."""
     for feature in UNIVERSAL_FEATURES:
         if not target.has(feature):
             yield f"features: '{feature}' is missing; every supported machine has it"
@@ -417,8 +420,9 @@ def _find_absent_names(target: Target) -> Iterator[str]:
 
 @cache
 def load_target(name: str, calibration: str = CALIBRATIONS[0], gpu: str | None = None) -> Target:
-    """Return the target of this name, or of a user's file, for a calibration and the limits of a GPU (None: those of
-    the file). Raise `CompileError` with the nearest name if there is none."""
+    """Return the target of a name, or of a user's file, under a calibration, with a GPU's limits; raises
+    `CompileError`. It does for unknown names, with the nearest one. Without a GPU the limits are those of the file.
+    What is read is recorded and cached."""
     if gpu is not None:
         target = load_target(name, calibration)
         found = next((one for one in target.gpus if one.name == gpu), None)
@@ -434,7 +438,7 @@ def load_target(name: str, calibration: str = CALIBRATIONS[0], gpu: str | None =
 
 
 def _check_complete(target: Target, path: str) -> Target:
-    """Return the target if it has all names that the compiler needs; raise `CompileError` otherwise."""
+    """Return the target itself; raises `CompileError` if it lacks something that the compiler needs."""
     for absent in _find_absent_names(target):
         raise_error("bad-target-file", f"{path}: {absent}")
     return target
@@ -463,7 +467,7 @@ _GENERATION_TARGETS = {
 
 
 def refuse_target(name: str) -> NoReturn:
-    """Report an unknown target, and suggest the target of the GPU, generation or number that was named."""
+    """Raise the error for an unknown target, and suggest the target of the GPU, generation or number that was named."""
     known = resources.target_names()
     help_text = _suggest_target_with_gpu(name) or _suggest_by_generation(name) or _suggest_by_number(name, known)
     if help_text is None and (near := nearest_word(name, known)):
@@ -473,7 +477,7 @@ def refuse_target(name: str) -> NoReturn:
 
 
 def _refuse_gpu(target: Target, gpu: str) -> NoReturn:
-    """Report a GPU that the target does not have, and suggest one of this or another target."""
+    """Raise the error for a GPU that the target does not have, and suggest one of this or another target."""
     known = [one.name for one in target.gpus]
     same = [name for name in known if _is_gpu_called(name, gpu)]
     near = nearest_word(gpu, known)
@@ -491,7 +495,8 @@ def _refuse_gpu(target: Target, gpu: str) -> NoReturn:
 
 
 def _suggest_target_with_gpu(name: str) -> str | None:
-    """Return a hint with the target that has GPUs of this name, and their full names; None if there is none."""
+    """Return a hint that names the first target with GPUs called so, and their full names; None if no target has
+    one."""
     for target in resources.target_names():
         same = [gpu.name for gpu in load_target(target).gpus if _is_gpu_called(gpu.name, name)]
         if same:
@@ -507,17 +512,17 @@ def _is_gpu_called(gpu: str, name: str) -> bool:
 
 
 def _split_words(name: str) -> list[str]:
-    """Return the words and numbers of a name, in lower case."""
+    """Return the runs of letters and of digits in a name, in lower case."""
     return re.findall(r"[a-z]+|\d+", name.lower())
 
 
 def _keep_digits(name: str) -> str:
+    """Return the digits of a name, joined."""
     return re.sub(r"\D", "", name)
 
 
 def _suggest_by_generation(name: str) -> str | None:
-    """Return a hint with the target of a generation of GPUs, or of a product that no target file lists; None if
-    unknown."""
+    """Return a hint with the target of a generation of GPUs, or of a product that no file lists; None if unknown."""
     targets = _GENERATION_TARGETS.get("".join(_split_words(name)))
     if targets is None:
         return None
@@ -526,7 +531,7 @@ def _suggest_by_generation(name: str) -> str | None:
 
 
 def _suggest_by_number(name: str, known: Collection[str]) -> str | None:
-    """Return a hint with the target whose cubins run on the GPU of this compute capability; None if `name` is no
+    """Return a hint for a compute capability: a target whose cubins run on it, or that there is none; None for no
     number. Cubins run on later GPUs of their generation; those of targets with `a` run only on their own (`sm_90a`)."""
     found = re.fullmatch(r"(?:(?:sm|compute)_?)?(\d{1,2})\.?(\d)[af]?", name.lower())
     if found is None:
@@ -544,8 +549,8 @@ def _suggest_by_number(name: str, known: Collection[str]) -> str | None:
 
 
 def parse_target(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Target:
-    """Parse the text of a target file; `file` names it in messages. Raise `CompileError` for any fault, in every
-    calibration, because people write target files."""
+    """Return the target that a file's text describes; raises `CompileError` for a fault, in whichever calibration.
+    `file` names the file in messages. People write target files, so that each calibration is checked."""
     try:
         table = readers.parse_toml(text)
     except ValueError as error:
@@ -558,7 +563,8 @@ def parse_target(text: str, file: str, calibration: str = CALIBRATIONS[0]) -> Ta
 
 
 def _build_target(given: _TargetFile, calibration: str) -> Target:
-    """Return the target that a file describes, under one calibration."""
+    """Return the target that a parsed file describes under one calibration; raises `SchemaError` for inconsistent
+    parts."""
     chosen: _Calibration = getattr(given.calibrations, calibration)
     families = _build_limits(chosen.families)
     weights = (given.layout.smem_transactions, given.layout.tmem_cycles, given.layout.live_registers)
@@ -580,12 +586,13 @@ def _build_target(given: _TargetFile, calibration: str) -> Target:
 
 
 def _build_limits(numbers: Mapping[str, _Limit] | Mapping[str, _Cycles]) -> tuple[Limit, ...]:
-    """Return the limits of a table of the file."""
+    """Return the numbers of a table of the file, with their names and sources."""
     return tuple(Limit(name, number.value, number.source) for name, number in numbers.items())
 
 
 def _build_gpu(name: str, gpu: _Gpu, given: _TargetFile, calibration: str) -> Gpu:
-    """Return a GPU of the file. Raises for limits and families that it must not have."""
+    """Return a GPU of the file; raises `SchemaError` for limits that the file lacks or pools use, and unknown families.
+    Its families count under the silicon calibration only."""
     # A pool is as large as its limit in the file: every product of an architecture has the same room for a block.
     absent = next((limit for limit in gpu.limits if limit not in given.limits), None)
     if absent is not None:
@@ -603,7 +610,7 @@ def _build_gpu(name: str, gpu: _Gpu, given: _TargetFile, calibration: str) -> Gp
 
 
 def _build_pool(name: str, limit: str, limits: Mapping[str, _Limit]) -> Pool:
-    """Return a pool with the capacity of the limit that it names."""
+    """Return a pool with the capacity of the limit that it names; raises `SchemaError` if there is no such limit."""
     if limit not in limits:
         raise schema.SchemaError(f"pools.{name}: there is no limit '{limit}'")
     return Pool(name, limits[limit].value)
@@ -612,7 +619,8 @@ def _build_pool(name: str, limit: str, limits: Mapping[str, _Limit]) -> Pool:
 def _build_kind(
     name: str, timing: _Timing, calibration: str, families: tuple[Limit, ...], slots: Mapping[str, _Slot]
 ) -> Kind:
-    """Return a priced kind, after a trial price. Raises for unknown names and impossible numbers."""
+    """Return an instruction kind, after pricing it once; raises `SchemaError` for unknown names and impossible
+    numbers."""
     place, row = f"timing.{name}.{calibration}", getattr(timing, calibration)
     absent = next((use.slot for use in row.uses if use.slot not in slots), None)
     if absent is not None:

@@ -18,7 +18,7 @@ from tilec.tilelang_run import kernels, modules
 
 
 def run_command() -> int:
-    """Read the command line and run the script."""
+    """Read the command line, run the TileLang script that it names, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tilec.tilelang_run",
         description="Run a TileLang script: tilec compiles its kernels and runs them.",
@@ -41,7 +41,9 @@ def run_command() -> int:
 
 
 def run_script(path: Path, arguments: Sequence[str], machine: kernels.Machine) -> int:
-    """Run the script as Python would, and return its exit code."""
+    """Run a script as `__main__` with tilec serving `tilelang`, print an uncaught error, and return the exit code. With
+    the emulator, torch keeps its tensors on the CPU and reports a GPU of the target.
+    """
     kernels.MACHINE.target, kernels.MACHINE.device = machine.target, machine.device
     text = path.read_text(encoding="utf-8")
     try:
@@ -78,7 +80,7 @@ def run_script(path: Path, arguments: Sequence[str], machine: kernels.Machine) -
 
 @contextmanager
 def _be_main_program(path: Path, arguments: Sequence[str]) -> Iterator[None]:
-    """Give the script its arguments and its folder, as Python would."""
+    """Set `sys.argv` and `sys.path` as for the script for the `with`, and restore them and `__main__` after it."""
     before = sys.argv, list(sys.path), sys.modules["__main__"]
     sys.argv, sys.path[0:1] = [str(path), *arguments], [str(path.parent.resolve())]
     try:
@@ -88,7 +90,7 @@ def _be_main_program(path: Path, arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _import_torch() -> ModuleType | None:
-    """Return torch if it is installed."""
+    """Import and return torch, or return None if it is not installed."""
     try:
         return importlib.import_module("torch")
     except ImportError:
@@ -96,7 +98,7 @@ def _import_torch() -> ModuleType | None:
 
 
 def _read_exit_code(ended: SystemExit) -> int:
-    """Return the exit code of `sys.exit`; a text is printed, as Python does."""
+    """Return the exit code of a `SystemExit`; print a code that is no integer, and return 1."""
     if ended.code is None or isinstance(ended.code, int):
         return ended.code or 0
     print(ended.code, file=sys.stderr)
@@ -104,19 +106,19 @@ def _read_exit_code(ended: SystemExit) -> int:
 
 
 def _skip_to_script(trace: TracebackType | None, path: Path) -> TracebackType | None:
-    """Return the traceback from the script on."""
+    """Return the part of a traceback that begins at the script's first frame, or None if it has none."""
     while trace is not None and trace.tb_frame.f_code.co_filename != str(path):
         trace = trace.tb_next
     return trace
 
 
 def _print_error(error: BaseException, path: Path) -> None:
-    """Print an error of the script without the frames before it."""
+    """Print an uncaught error's traceback without the frames before the script's."""
     traceback.print_exception(error.with_traceback(_skip_to_script(error.__traceback__, path) or error.__traceback__))
 
 
 def _print_call(trace: TracebackType | None, path: Path) -> None:
-    """Print the line of the script that asked for the kernel."""
+    """Print, on standard error, the last line of the script in a traceback: where it asked for the kernel."""
     own = [frame for frame in traceback.extract_tb(_skip_to_script(trace, path)) if frame.filename == str(path)]
     if own:
         print(f"the kernel was asked for at {own[-1].filename}:{own[-1].lineno}", file=sys.stderr)

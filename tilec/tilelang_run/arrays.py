@@ -13,7 +13,7 @@ from tilec.ir.types import DType
 
 
 def is_array(value: object) -> bool:
-    """Return whether a value is an array of some library."""
+    """Return whether a value is a numpy array, or supports DLPack or the CUDA array interface."""
     return isinstance(value, np.ndarray) or hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
 
 
@@ -23,8 +23,9 @@ def is_torch_tensor(value: object) -> bool:
 
 
 def make_empty_array(shape: tuple[int, ...], dtype: DType, like: object) -> Any:
-    """Return an array of undefined contents, of the library and on the device of `like`; None stands for torch if the
-    script uses it. Four-bit elements share bytes."""
+    """Return an uninitialised array of a shape: torch's where the script or `like` uses torch, else numpy's. `like`
+    also gives the device. Four-bit elements share bytes.
+    """
     held = storage_shape(shape, dtype)
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "empty") and (like is None or is_torch_tensor(like)):
@@ -34,7 +35,7 @@ def make_empty_array(shape: tuple[int, ...], dtype: DType, like: object) -> Any:
 
 
 def copy_numbers(array: Any, numbers: Any, dtype: DType) -> None:
-    """Write numbers of numpy into an array of elements of this type."""
+    """Write numpy's numbers into a torch or numpy array, converted to its elements of this dtype."""
     if is_torch_tensor(array):
         torch = sys.modules["torch"]
         if dtype.per_byte == 2:
@@ -51,7 +52,7 @@ def read_numbers(array: Any) -> Any:
 
 
 def share_memory(value: Any) -> Any:
-    """Return an argument of a kernel in a form that shares its memory: a tensor without its gradients."""
+    """Return an argument unchanged, except a torch tensor that needs gradients: without them, on the same memory."""
     return value.detach() if is_torch_tensor(value) and getattr(value, "requires_grad", False) else value
 
 
@@ -61,6 +62,6 @@ def array_shape(array: Any) -> tuple[int, ...]:
 
 
 def find_strides(array: object) -> tuple[int, ...]:
-    """Return the strides of an array in elements."""
+    """Return an array's strides in elements; none for a value that is no array."""
     view = view_array(share_memory(array))
     return () if view is None else view.strides

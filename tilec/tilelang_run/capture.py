@@ -36,7 +36,9 @@ class PythonFunction:
     frame: FrameType | None
 
     def find_value(self, name: str) -> object:
-        """Return the value of a name in the function."""
+        """Return the value that a name has in the function: of a closure, its defining frame or the module; else
+        `_ABSENT`.
+        """
         code, cells = self.function.__code__, self.function.__closure__ or ()
         if name in code.co_freevars:
             cell = cells[code.co_freevars.index(name)]
@@ -58,7 +60,7 @@ class SourceLines:
     lines: tuple[str, ...]
 
     def parse_function(self) -> ast.FunctionDef:
-        """Return the syntax tree of the function."""
+        """Parse the lines to Python's syntax tree of one function; raise `TypeError` if they are no `def`."""
         (node,) = ast.parse("\n".join(self.lines)).body
         if not isinstance(node, ast.FunctionDef):
             raise TypeError(f"{self.path}:{self.first}: a kernel is a function under `def`")
@@ -66,14 +68,14 @@ class SourceLines:
 
 
 def read_function(function: FunctionType) -> SourceLines:
-    """Return the text of a function, with its decorators."""
+    """Return a function's dedented source lines, with its decorators, and its path and first line."""
     lines, first = inspect.getsourcelines(function)
     text = textwrap.dedent("".join(lines))
     return SourceLines(inspect.getsourcefile(function) or "", max(first, 1), tuple(text.rstrip("\n").split("\n")))
 
 
 def write_value(value: object) -> str | None:
-    """Return a value as an expression of the kernel language; None if it has none."""
+    """Return a Python value as an expression of the kernel language, or None if it cannot be written as one."""
     if isinstance(value, np.generic):
         value = value.item()
     match value:
@@ -113,7 +115,9 @@ class _KernelText:
     names: set[str] = field(default_factory=set)
 
     def add_function(self, source: PythonFunction, arguments: Mapping[str, object], decorator: str = "") -> None:
-        """Add a function with these values as defaults of its parameters, and whatever it names."""
+        """Add a function's lines, with these values as parameter defaults, and definitions of all names it uses.
+        `decorator` stands above it if none of the compiler's does.
+        """
         text = read_function(source.function)
         node = text.parse_function()
         self.names.add(node.name)
@@ -131,7 +135,9 @@ class _KernelText:
                 self.add_name(name, source.find_value(name))
 
     def add_name(self, name: str, value: object) -> None:
-        """Define a name as the value that it has in the script, if the language has such a value."""
+        """Add the definition of a name as the value it has in the script: an import, function or constant; skip
+        others.
+        """
         if isinstance(inner := getattr(value, "source", None), PythonFunction) and hasattr(value, "is_macro"):
             value = inner
         if isinstance(value, FunctionType) and not hasattr(value, "tilelang_name"):
@@ -159,7 +165,9 @@ class _KernelText:
                 pass
 
     def join_text(self) -> str:
-        """Return the text: definitions on the first line, functions below."""
+        """Return the whole text: imports and constants on line 1, the script's functions at their own lines, others
+        after.
+        """
         head = "; ".join([*_IMPORTS, *self.heads.values()])
         last = max(self.placed, default=1)
         lines = [head, *(self.placed.get(line, "") for line in range(2, last + 1)), *self.appended]
@@ -167,8 +175,8 @@ class _KernelText:
 
 
 def write_kernel(source: PythonFunction, arguments: Mapping[str, object], decorator: str = "") -> SourceFile:
-    """Return the text of a kernel under the name of its script. `arguments` are the values of the function's
-    parameters; `decorator` stands above the function if none of the compiler's does.
+    """Return a kernel file's text for a Python function with these arguments, under the script's path. `arguments` are
+    the values of the function's parameters; `decorator` stands above the function if none of the compiler's does.
 
     Raises `TypeError` for an argument that a kernel cannot be given.
     """
@@ -178,7 +186,9 @@ def write_kernel(source: PythonFunction, arguments: Mapping[str, object], decora
 
 
 def _edit_lines(lines: tuple[str, ...], node: ast.FunctionDef, arguments: Mapping[str, object]) -> list[str]:
-    """Return the lines of a function with these defaults, and without the decorators of host programs."""
+    """Return a function's lines with these defaults, and host decorators blanked; raise `TypeError` for unwritable
+    values.
+    """
     edited = [line.encode() for line in lines]
     for argument, default in reversed(_list_defaults(node)):
         if argument.arg not in arguments:
@@ -201,12 +211,12 @@ def _edit_lines(lines: tuple[str, ...], node: ast.FunctionDef, arguments: Mappin
 
 
 def _list_parameters(node: ast.FunctionDef) -> list[ast.arg]:
-    """Return the parameters of a function that have names of their own."""
+    """Return the parameters of a function, without `*args` and `**kwargs`."""
     return [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
 
 
 def _list_defaults(node: ast.FunctionDef) -> list[tuple[ast.arg, ast.expr | None]]:
-    """Return the parameters of a function with their defaults, in the order of the text."""
+    """Return each parameter of a function with its default, or None, in the order of the text."""
     listed = [*node.args.posonlyargs, *node.args.args]
     defaults: list[ast.expr | None] = [None] * (len(listed) - len(node.args.defaults))
     defaults += [*node.args.defaults, *node.args.kw_defaults]
@@ -214,31 +224,31 @@ def _list_defaults(node: ast.FunctionDef) -> list[tuple[ast.arg, ast.expr | None
 
 
 def _decorator_name(decorator: ast.expr) -> str:
-    """Return the last name of a decorator: `jit` for `@tilelang.jit(out_idx=-1)`."""
+    """Return the last name of a decorator, called or not: `jit` for `@tilelang.jit(out_idx=-1)`; else ""."""
     called = decorator.func if isinstance(decorator, ast.Call) else decorator
     return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
 
 
 def has_decorator(node: ast.FunctionDef, name: str) -> bool:
-    """Return whether a function stands under a decorator of this name."""
+    """Return whether one of a function's decorators has this last name."""
     return any(_decorator_name(decorator) == name for decorator in node.decorator_list)
 
 
 def _list_names(node: ast.FunctionDef) -> Iterator[str]:
-    """Yield the names in a function, without those in decorators of host programs."""
+    """Yield every name that a function's text uses, except in decorators that the compiler does not know."""
     kept = [each for each in node.decorator_list if _decorator_name(each) in _DECORATORS]
     for part in (*kept, node.args, *([] if node.returns is None else [node.returns]), *node.body):
         yield from (each.id for each in ast.walk(part) if isinstance(each, ast.Name))
 
 
 def _is_of_script(function: FunctionType) -> bool:
-    """Return whether a function is the user's own, and not of an installed package."""
+    """Return whether a function's file is the user's own, and not of Python or an installed package."""
     path = function.__code__.co_filename
     return not path.startswith((sys.prefix, sys.base_prefix, "<")) and "site-packages" not in path
 
 
 def _find_lambda(function: FunctionType) -> str | None:
-    """Return the text of a lambda, if its statement stands on lines of its own."""
+    """Return the text of a lambda function, or None if its source lines hold several lambdas or cannot be parsed."""
     try:
         tree: Any = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, SyntaxError):

@@ -48,7 +48,9 @@ _COMPILED: dict[tuple[str, str, tuple[tuple[str, int], ...]], tuple[api.Kernel, 
 
 
 def compile_text(source: SourceFile, entry: str, sizes: Mapping[str, int]) -> tuple[api.Kernel, ...]:
-    """Compile the launches of the function `entry`, in their order. Raises `CompileError` with drawn text."""
+    """Compile each launch of the function `entry`, in order, once for a text and sizes; raise errors with drawn
+    text.
+    """
     key = source.text, entry, tuple(sizes.items())
     if key not in _COMPILED:
         try:
@@ -59,9 +61,10 @@ def compile_text(source: SourceFile, entry: str, sizes: Mapping[str, int]) -> tu
 
 
 def _compile_launches(source: SourceFile, entry: str, sizes: Mapping[str, int]) -> Iterator[api.Kernel]:
-    """Yield the kernel of each launch of a function."""
+    """Compile and yield a kernel for each launch of a function, by its number if there are several."""
 
     def choose_options(name: str) -> options.CompileOptions:
+        """Return the compile options for one kernel of the text, with lints off."""
         given = tuple(sizes.items())
         return options.CompileOptions(
             target=MACHINE.target, entry=name, defines=given, lint="off", cache_dir=options.cache_folder()
@@ -93,14 +96,14 @@ class JITKernel:
             self.outputs = self._count_outputs([out_idx] if isinstance(out_idx, int) else out_idx)
 
     def _count_outputs(self, indices: Sequence[int]) -> tuple[str, ...]:
-        """Return the names of the parameters that `out_idx` counts."""
+        """Return the names of the parameters at these positions; raise `ValueError` for a position out of range."""
         names = self.parameters()
         if bad := [index for index in indices if not -len(names) <= index < len(names)]:
             raise ValueError(f"out_idx is {bad[0]}, and the kernel has {len(names)} parameters: {', '.join(names)}")
         return tuple(names[index] for index in indices)
 
     def parameters(self) -> tuple[str, ...]:
-        """Return the parameters in the order of the declaration."""
+        """Return the names of the parameters as declared, without the trailing sizes that follow from arrays."""
         names = self.launches[0].parameters()
         deduced = self.launches[0].shape_scalars()
         while names and names[-1] in deduced:
@@ -109,11 +112,13 @@ class JITKernel:
 
     @property
     def out_idx(self) -> list[int]:
-        """The positions of the outputs among the parameters."""
+        """Return the positions of the outputs among the parameters."""
         return [self.parameters().index(name) for name in self.outputs]
 
     def __call__(self, *args: object, **named: object) -> Any:
-        """Run the kernel. Raises `TypeError` or `ValueError` where the arguments do not fit."""
+        """Run the kernel on its inputs and return its outputs; raise `TypeError` or `ValueError` where arguments do not
+        fit.
+        """
         wanted = [name for name in self.parameters() if name not in self.outputs and name not in named]
         if len(args) > len(wanted):
             listed = ", ".join(wanted)
@@ -121,7 +126,9 @@ class JITKernel:
         return self.call_by_name(dict(zip(wanted, args, strict=False)) | named)
 
     def call_by_name(self, given: Mapping[str, object]) -> Any:
-        """Run the kernel on arguments by name, and return what it returns: an array, a list, or None."""
+        """Run all launches on arguments by name, allocating missing outputs; return the outputs: one, a list, or
+        None.
+        """
         values = {name: self._convert_argument(name, value) for name, value in given.items()}
         values |= {name: self._make_output(name, values) for name in self.outputs if name not in values}
         stream = 0 if MACHINE.device == "emulator" else None
@@ -132,21 +139,21 @@ class JITKernel:
         return None if not results else results[0] if len(results) == 1 else results
 
     def _convert_argument(self, name: str, value: object) -> object:
-        """Return an argument as tilec takes it: a number for a scalar, memory without gradients for a tensor."""
+        """Return a scalar's torch tensor as a number, and a tensor argument without gradients on the same memory."""
         if name not in self.tensors and is_torch_tensor(value):
             tensor: Any = value
             return tensor.item()
         return share_memory(value)
 
     def _make_output(self, name: str, values: Mapping[str, object]) -> object:
-        """Return a new array for an output, of the size that the other arguments make it."""
+        """Return a new array for an output, of the shape that follows from the other arguments' sizes."""
         sizes = self.find_sizes(values)
         like = next((value for value in values.values() if is_array(value)), None)
         tensor = self.tensors[name]
         return make_empty_array(evaluate_shape(tensor.shape, sizes), TYPES_BY_NAME[tensor.dtype], like)
 
     def find_sizes(self, values: Mapping[str, object]) -> dict[str, int]:
-        """Return the sizes that follow from arrays and scalars."""
+        """Return the values of the kernel's sizes that follow from the arrays' shapes and the numbers given."""
         shapes = {}
         for name, value in values.items():
             if name in self.tensors and is_array(value):
@@ -156,6 +163,7 @@ class JITKernel:
         return self.launches[0].manifest.sizes(shapes, numbers)
 
     def _name(self) -> str:
+        """Return the name of the first launch's kernel."""
         return self.launches[0].manifest.entry
 
     def __repr__(self) -> str:
@@ -164,31 +172,31 @@ class JITKernel:
     # ---- what scripts ask of a kernel
 
     def get_kernel_source(self, **_: object) -> str:
-        """Return the PTX: there is no CUDA C."""
+        """Return the PTX of all launches, in place of TileLang's CUDA C."""
         return "\n".join(kernel.ptx or "" for kernel in self.launches)
 
     @property
     def kernel_source(self) -> str:
-        """The PTX."""
+        """Return the PTX of all launches."""
         return self.get_kernel_source()
 
     def show_source(self, which: str = "kernel") -> None:
-        """Print the PTX."""
+        """Print the PTX of all launches."""
         print(self.get_kernel_source())
 
     print_source_code = show_source
 
     def export_sources(self, kernel_path: str | None = None, host_path: str | None = None) -> None:
-        """Write the PTX to a file."""
+        """Write the PTX to the file `kernel_path`, if one is given; `host_path` is ignored."""
         if kernel_path is not None:
             Path(kernel_path).write_text(self.get_kernel_source(), encoding="utf-8")
 
     def get_profiler(self, tensor_supply_type: Any = None, **_: object) -> Profiler:
-        """Return what draws inputs and compares results; it measures nothing."""
+        """Return a profiler that draws inputs and compares results, but measures nothing."""
         return Profiler(self, tensor_supply_type)
 
     def run_once(self, func: Callable[..., object] | None = None) -> object:
-        """Run the kernel once on drawn inputs."""
+        """Run the kernel, or `func` in its place, once on drawn inputs, and return the result."""
         return self.get_profiler().run_once(func)
 
 
@@ -217,7 +225,9 @@ class PrimFunction:
         raise TypeError(f"{name} is not compiled yet: write tilelang.compile({name}), or @tilelang.jit on its function")
 
     def compile(self, out_idx: OutIndex = None) -> JITKernel:
-        """Compile it with tilec."""
+        """Write the function as kernel text, compile it, and return the kernel, with outputs `out_idx` if it declares
+        none.
+        """
         launches = compile_text(write_kernel(self.source, {}), self.source.function.__name__, {})
         return JITKernel(launches, out_idx)
 
@@ -252,29 +262,33 @@ class JITFunction:
         return self._compile_given(given).call_by_name(runtime)
 
     def compile(self, *args: object, **named: object) -> JITKernel:
-        """Compile the kernel for these arguments; tensors may be left out if sizes are given in their place."""
+        """Compile the kernel for these arguments and return it; sizes may be given in place of tensors."""
         tuned = self._take_tuned(named)
         kernel = self._compile_given(self._bind_arguments(args, tuned))
         kernel.config = dict(self.configs[0]) if self.configs else None
         return kernel
 
     def get_kernel_source(self, *args: object, **named: object) -> str:
-        """Return the PTX of the kernel for these arguments."""
+        """Compile the kernel for these arguments and return its PTX."""
         return self.compile(*args, **named).get_kernel_source()
 
     def par_compile(self, configs: Iterable[Any], **_: object) -> list[JITKernel]:
-        """Compile the kernel for each of several sets of arguments."""
+        """Compile the kernel for each set of arguments, a dictionary or a sequence, and return the kernels."""
         return [self.compile(**each) if isinstance(each, dict) else self.compile(*each) for each in configs]
 
     def _take_tuned(self, named: Mapping[str, object]) -> dict[str, object]:
-        """Return named arguments with those of the first configuration, where the function is to be tuned."""
+        """Return the first tuning configuration's arguments, replaced by the named ones, and those by
+        `__tune_params`.
+        """
         given = dict(named)
         tuned = given.pop("__tune_params", {})
         first = self.configs[0] if self.configs else {}
         return {**first, **given, **(tuned if isinstance(tuned, dict) else {})}
 
     def _bind_arguments(self, args: Sequence[object], named: Mapping[str, object]) -> dict[str, object]:
-        """Return the arguments by name; names that are no parameters are sizes."""
+        """Return the arguments by name, or raise `TypeError`; names that are no parameters are sizes of an eager
+        kernel.
+        """
         known = {name: value for name, value in named.items() if name in self.signature.parameters}
         others = {name: value for name, value in named.items() if name not in known}
         if others and not self.is_kernel:
@@ -284,7 +298,9 @@ class JITFunction:
         return {**others, **known, **dict(zip(positional, args, strict=True))}
 
     def _compile_given(self, given: Mapping[str, object]) -> JITKernel:
-        """Compile the kernel for arguments by name."""
+        """Compile the kernel for arguments by name: the function, the one in it, or the one it returns; raise
+        `TypeError` for none.
+        """
         if self.is_kernel:
             constants = {n: v for n, v in given.items() if n in self.signature.parameters and not self._is_runtime(n)}
             sizes = self._deduce_sizes(given)
@@ -300,7 +316,7 @@ class JITFunction:
     # ---- a function that is the kernel
 
     def _types(self) -> dict[str, ast.expr]:
-        """Return the types that the header and the body declare for parameters."""
+        """Return the type annotation of each parameter, as declared in the header or, without a value, in the body."""
         arguments = (*self.node.args.posonlyargs, *self.node.args.args, *self.node.args.kwonlyargs)
         types = {each.arg: each.annotation for each in arguments if each.annotation is not None}
         for each in self.node.body:
@@ -309,7 +325,7 @@ class JITFunction:
         return types
 
     def _is_runtime(self, name: str) -> bool:
-        """Return whether a parameter is a tensor or a scalar of each launch, and not a value of the compilation."""
+        """Return whether a parameter is a tensor or scalar given at launch, by its type, not a compile-time value."""
         annotation = self._types().get(name)
         if annotation is None or name not in self.signature.parameters:
             return False
@@ -325,7 +341,7 @@ class JITFunction:
         return name in declared or (is_language and root.attr != "dtype")
 
     def _deduce_sizes(self, given: Mapping[str, object]) -> dict[str, int]:
-        """Return the values of `T.const` names: those given, and extents and strides of the given arrays."""
+        """Return the values of the sizes in parameter types: those given, else extents and strides of given arrays."""
         wanted = set(_list_const_names(self.node))
         sizes = {n: v for n, v in given.items() if n not in self.signature.parameters and isinstance(v, int)}
         for name, annotation in self._types().items():
@@ -340,7 +356,9 @@ class JITFunction:
         return sizes
 
     def _is_unknown(self, name: str) -> bool:
-        """Return whether a name in a type has no value in the script and in the function."""
+        """Return whether a name in a type is no parameter, not bound in the function, and no integer or symbol of the
+        script.
+        """
         bound = {each.id for each in ast.walk(self.node) if isinstance(each, ast.Name) and not _is_read(each)}
         known = name in self.signature.parameters or name in bound
         return not known and not isinstance(self.source.find_value(name), int | Symbol)
@@ -351,18 +369,18 @@ def _is_read(node: ast.Name) -> bool:
 
 
 def _declares_name(node: ast.stmt) -> bool:
-    """Return whether a statement is `A: type`."""
+    """Return whether a statement declares a name's type without a value, as `A: type`."""
     return isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Name)
 
 
 def _is_launch(node: ast.With) -> bool:
-    """Return whether a statement is `with T.Kernel(…)`."""
+    """Return whether a `with` statement calls `Kernel` or `ClusterKernel`."""
     called = [item.context_expr.func for item in node.items if isinstance(item.context_expr, ast.Call)]
     return any(ast.unparse(each).rpartition(".")[2] in ("Kernel", "ClusterKernel") for each in called)
 
 
 def _list_const_names(node: ast.FunctionDef) -> Iterator[str]:
-    """Yield the names that calls of `T.const` in a function declare."""
+    """Yield the names in the strings that a function passes to `T.const`."""
     for each in ast.walk(node):
         if isinstance(each, ast.Call) and ast.unparse(each.func).rpartition(".")[2] == "const" and each.args:
             first = each.args[0]
@@ -371,7 +389,7 @@ def _list_const_names(node: ast.FunctionDef) -> Iterator[str]:
 
 
 def _read_extents(annotation: ast.expr) -> tuple[list[ast.expr], list[ast.expr]]:
-    """Return the extents in a tensor's type, and its strides where it has some."""
+    """Return the expressions of the extents and strides in a tensor type; no strides unless it is a strided tensor."""
     parts: list[ast.expr]
     match annotation:
         case ast.Call(args=args, keywords=keywords):
@@ -391,7 +409,7 @@ def _read_extents(annotation: ast.expr) -> tuple[list[ast.expr], list[ast.expr]]
 
 
 def _read_definition(function: object) -> PythonFunction:
-    """Return a function with the frame of the script that defines it."""
+    """Return a function with the script's frame that is defining it; raise `TypeError` for anything else."""
     if not isinstance(function, FunctionType):
         raise TypeError(f"a kernel is made of a Python function, not of {type(function).__name__}")
     frame: FrameType | None = sys._getframe(1)
@@ -401,7 +419,7 @@ def _read_definition(function: object) -> PythonFunction:
 
 
 def _check_target(target: object) -> None:
-    """Raise `ValueError` for a target that is no NVIDIA GPU."""
+    """Raise `ValueError` if a script's `target=` names a machine other than an NVIDIA GPU."""
     kind = target.get("kind") if isinstance(target, dict) else target
     name = str(kind or "").split(" ")[0]
     if name in _OTHER_MACHINES:
@@ -409,20 +427,27 @@ def _check_target(target: object) -> None:
 
 
 def mark_macro(function: Callable[..., object] | None = None, **_: object) -> Any:
-    """Serve `@T.macro`."""
+    """Wrap a function as a `Macro`, in place of TileLang's decorator `@T.macro`; for None return the decorator
+    itself.
+    """
     return mark_macro if function is None else Macro(_read_definition(function))
 
 
 def mark_prim_func(function: Callable[..., object] | None = None, **_: object) -> Any:
-    """Serve `@T.prim_func`."""
+    """Wrap a function as a `PrimFunction`, in place of the decorator `@T.prim_func`; for None return the decorator
+    itself.
+    """
     return mark_prim_func if function is None else PrimFunction(_read_definition(function))
 
 
 def make_jit_function(func: Any = None, *, out_idx: OutIndex = None, target: object = None, **_: object) -> Any:
-    """Serve `@tilelang.jit`."""
+    """Wrap a function as a `JITFunction`, as `@tilelang.jit` does; compile a `PrimFunction`; for None return a
+    decorator.
+    """
     _check_target(target)
 
     def wrap_function(function: Any) -> Any:
+        """Compile a `PrimFunction` to its kernel, or wrap any other function as a `JITFunction`."""
         return (
             function.compile(out_idx)
             if isinstance(function, PrimFunction)
@@ -433,7 +458,7 @@ def make_jit_function(func: Any = None, *, out_idx: OutIndex = None, target: obj
 
 
 def compile_prim_func(func: Any = None, out_idx: OutIndex = None, *, target: object = None, **_: object) -> JITKernel:
-    """Serve `tilelang.compile`."""
+    """Compile a `PrimFunction` as `tilelang.compile` does, and return the kernel; refuse anything else."""
     _check_target(target)
     if not isinstance(func, PrimFunction):
         raise TypeError(f"tilelang.compile takes a function under @T.prim_func, not {type(func).__name__}")

@@ -39,9 +39,12 @@ class ServedModule(ModuleType):
 
 
 def make_tuned_function(func: Any = None, configs: Any = None, **_: object) -> Any:
-    """Serve `@tilelang.autotune`: take the first configuration."""
+    """Wrap a `JITFunction`, as `@tilelang.autotune` does, to use its first configuration without measuring. For None,
+    return a decorator that does so.
+    """
 
     def wrap_function(function: Any) -> Any:
+        """Wrap a `JITFunction` with the configurations; raise `TypeError` for anything else."""
         if not isinstance(function, kernels.JITFunction):
             raise TypeError("@tilelang.autotune stands above @tilelang.jit")
         return _TunedFunction(function, configs)
@@ -59,11 +62,13 @@ class _TunedFunction:
         return self._choose_config(args, named)(*args, **named)
 
     def compile(self, *args: object, **named: object) -> kernels.JITKernel:
-        """Compile with the first configuration."""
+        """Compile the kernel for these arguments with the first configuration, and return it."""
         return self._choose_config(args, named).compile(*args, **named)
 
     def _choose_config(self, args: Sequence[object], named: Mapping[str, object]) -> kernels.JITFunction:
-        """Return the function with its first configuration, for what the call itself leaves open."""
+        """Return a copy of the function with the first configuration, unless the call names all of that itself. A line
+        says that nothing was tuned.
+        """
         listed = list(self.configs(*args, **named) if callable(self.configs) else self.configs or [])
         chosen = kernels.JITFunction(self.function.source, self.function.out_idx)
         positional = list(chosen.signature.parameters)[: len(args)]
@@ -83,20 +88,22 @@ class AutoTuner:
 
     @classmethod
     def from_kernel(cls, kernel: Any, configs: Any) -> AutoTuner:
-        """Return the tuner of a function that makes kernels."""
+        """Return a tuner of a function that makes kernels, with these configurations."""
         return cls(kernel, configs)
 
     def set_compile_args(self, out_idx: kernels.OutIndex = None, **_: object) -> AutoTuner:
-        """Keep what is said about outputs."""
+        """Keep `out_idx` for the compilation, ignore other arguments, and return the tuner."""
         self.out_idx = out_idx
         return self
 
     def set_profile_args(self, *_: object, **__: object) -> AutoTuner:
-        """Ignore how to measure: nothing is measured."""
+        """Ignore how to measure, since nothing is measured, and return the tuner."""
         return self
 
     def run(self, *_: object, **__: object) -> kernels.JITKernel:
-        """Compile the first configuration."""
+        """Compile the first configuration and return its kernel, with a latency of nan, and say so; raise `TypeError`
+        without one.
+        """
         profiler.say_once(f"nothing was tuned: the first of {len(self.configs)} configurations is taken")
         made = self.kernel(**self.configs[0])
         kernel = made.compile(self.out_idx) if isinstance(made, kernels.PrimFunction) else made
@@ -110,7 +117,7 @@ class AutoTuner:
 
 
 def set_random_seed(seed: int = 42) -> None:
-    """Serve `tilelang.testing.set_random_seed`."""
+    """Seed the random generators of Python, numpy and, if imported, torch."""
     random.seed(seed)
     np.random.seed(seed)
     torch = sys.modules.get("torch")
@@ -119,21 +126,28 @@ def set_random_seed(seed: int = 42) -> None:
 
 
 def run_tests_of_caller() -> None:
-    """Serve `tilelang.testing.main`: run the tests of the calling file with pytest."""
+    """Run pytest on the calling file, and exit the process with its code."""
     pytest = importlib.import_module("pytest")
     sys.exit(pytest.main([str(getsourcefile(sys._getframe(1))), *sys.argv[1:]]))
 
 
 def _keep_function(function: Any = None, *_: object, **__: object) -> Any:
-    """Serve a decorator that asks for a machine which tilec stands for."""
+    """Return a decorated function unchanged, or this decorator itself when called with arguments only. It serves
+    decorators that ask for a machine which tilec stands for.
+    """
     return function if callable(function) else _keep_function
 
 
 def _serve_capability_check(compare: Callable[[tuple[int, int], tuple[int, int]], bool]) -> Callable[..., Any]:
-    """Return a decorator that keeps a test for some compute capabilities, and skips it for others."""
+    """Return a decorator that skips a test if the target's compute capability does not compare as given with a
+    version.
+    """
 
     def make_decorator(major: int, minor: int = 0, **_: object) -> Any:
+        """Return a decorator for tests that need a compute capability compared with `major` and `minor`."""
+
         def keep_or_skip(function: Any) -> Any:
+            """Return the test unchanged if the target's capability fits, else marked to be skipped by pytest."""
             if compare(find_capability(kernels.MACHINE.target), (major, minor)):
                 return function
             pytest = importlib.import_module("pytest")
@@ -145,7 +159,7 @@ def _serve_capability_check(compare: Callable[[tuple[int, int], tuple[int, int]]
 
 
 def find_capability(target: str) -> tuple[int, int]:
-    """Return the compute capability of a target: 9 and 0 for sm_90a."""
+    """Return the compute capability in a target's name: (9, 0) for sm_90a, and without a number."""
     number = int("".join(each for each in target if each.isdecimal()) or 90)
     return number // 10, number % 10
 
@@ -159,11 +173,11 @@ _CHECKS: dict[str, Callable[[tuple[int, int], tuple[int, int]], bool]] = {
 
 
 def _do_nothing(*_: object, **__: object) -> None:
-    """Serve a call that only tells TileLang how to work."""
+    """Accept any arguments and do nothing, for calls that only tell TileLang how to work."""
 
 
 def list_names() -> dict[str, dict[str, object]]:
-    """Return the served modules, each with its names."""
+    """Return the table of the modules served as TileLang's: for each module name, what its names stand for."""
     tune: dict[str, object] = {
         "autotune": make_tuned_function,
         "AutoTuner": AutoTuner,
@@ -205,7 +219,7 @@ def list_names() -> dict[str, dict[str, object]]:
 
 
 def _name_functions(module: str, names: Mapping[str, object]) -> None:
-    """Note how a kernel names the functions of a module; the first name counts."""
+    """Record on a module's functions their names in kernel text, as `T.ceildiv`; keep a name recorded before."""
     prefix = "T" if module == "tilelang.language" else module
     for name, function in names.items():
         if isinstance(function, FunctionType) and not hasattr(function, "tilelang_name"):
@@ -214,7 +228,7 @@ def _name_functions(module: str, names: Mapping[str, object]) -> None:
 
 @contextmanager
 def serve_modules() -> Iterator[None]:
-    """Put the served modules in the place of TileLang's, and take them away at the end."""
+    """Replace `tilelang` and `tvm` in `sys.modules` by the served modules for the `with`, and restore them after it."""
     before = {name: sys.modules[name] for name in list(sys.modules) if name.split(".")[0] in ("tilelang", "tvm")}
     for name in before:
         del sys.modules[name]

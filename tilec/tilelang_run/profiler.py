@@ -31,14 +31,16 @@ _SAID: set[str] = set()
 
 
 def say_once(text: str) -> None:
-    """Print a line on standard error, the first time only."""
+    """Print a line on standard error, only the first time that this text is passed."""
     if text not in _SAID:
         _SAID.add(text)
         print(f"tilec: {text}", file=sys.stderr)
 
 
 def do_bench(*_: object, quantiles: Sequence[float] | None = None, **__: object) -> Any:
-    """Serve `do_bench`: measure nothing, and return no number for each that is asked for."""
+    """Return nan as the time, or a nan for each quantile, without calling anything; one line says that nothing was
+    measured.
+    """
     say_once("nothing was measured, so every time is nan")
     return float("nan") if quantiles is None else [float("nan")] * len(quantiles)
 
@@ -56,15 +58,15 @@ class Profiler:
 
     @property
     def func(self) -> Runnable:
-        """The kernel."""
+        """Return the kernel, as scripts read it."""
         return self.kernel
 
     def do_bench(self, *_: object, quantiles: Sequence[float] | None = None, **__: object) -> Any:
-        """Measure nothing."""
+        """Return nan, or a nan for each quantile, without running the kernel."""
         return do_bench(quantiles=quantiles)
 
     def run_once(self, func: Callable[..., object] | None = None) -> object:
-        """Run the kernel, or another function, on drawn inputs."""
+        """Run the kernel, or `func` in its place, on newly drawn inputs, and return the result."""
         return (func or self.kernel)(*self._draw_inputs())
 
     def assert_allclose(
@@ -75,7 +77,9 @@ class Profiler:
         rtol: float = 1e-2,
         max_mismatched_ratio: float = 0.01,
     ) -> None:
-        """Raise `AssertionError` unless the kernel and the reference return about the same."""
+        """Raise `AssertionError` unless the kernel and the reference give close results on the same inputs, given or
+        drawn.
+        """
         inputs = self._draw_inputs() if input_tensors is None else input_tensors
         expected, found = _list_results(reference_program(*inputs)), _list_results(self.kernel(*inputs))
         assert len(found) == len(expected), f"the kernel returns {len(found)} tensors, the reference {len(expected)}"
@@ -89,25 +93,31 @@ class Profiler:
         input_tensors: Sequence[object] | None = None,
         manual_check_prog: Callable[..., object] | None = None,
     ) -> None:
-        """Give the results of the kernel and of the reference to a check of the script's own."""
+        """Pass the kernel's and the reference's results, on inputs given or drawn, to the script's check; without one
+        do nothing.
+        """
         inputs = self._draw_inputs() if input_tensors is None else input_tensors
         if manual_check_prog is not None:
             manual_check_prog(_list_results(self.kernel(*inputs)), _list_results(reference_program(*inputs)))
 
     def assert_consistent(self, repeat: int = 10) -> None:
-        """Raise `AssertionError` unless a second run gives the same; the emulator repeats itself exactly."""
+        """Raise `AssertionError` unless two runs on the same inputs give the same. The emulator repeats itself
+        exactly.
+        """
         inputs = self._draw_inputs()
         first, second = (_list_results(self.kernel(*inputs)) for _ in range(2))
         for one, other in zip(first, second, strict=True):
             assert_close(one, other, 0.0, 0.0, 0.0)
 
     def _draw_inputs(self) -> list[object]:
-        """Return an argument for each parameter that is no output. Sizes known only at launch are refused."""
+        """Return a drawn argument for each parameter that is no output; raise an error for sizes known only at
+        launch.
+        """
         kernel = self.kernel
         return [self._draw_argument(name) for name in kernel.parameters() if name not in kernel.outputs]
 
     def _draw_argument(self, name: str) -> object:
-        """Return an array of drawn numbers for a tensor, and 1 for a scalar."""
+        """Return a new array of drawn numbers for a tensor parameter, or 1 for a scalar."""
         if name not in self.kernel.tensors:
             return 1
         tensor = self.kernel.tensors[name]
@@ -118,7 +128,7 @@ class Profiler:
         return array
 
     def _draw_numbers(self, shape: tuple[int, ...], dtype: DType) -> Any:
-        """Return numbers of the kind that the script asks for."""
+        """Return an array of float32 numbers: zeros, ones, small integers, uniform or normal, by `supply` and dtype."""
         kind, generator = self.supply.name, self._generator
         if kind in ("Zero", "One"):
             return np.full(shape, float(kind == "One"), np.float32)
@@ -131,7 +141,7 @@ class Profiler:
 
 
 def _list_results(results: Any) -> list[Any]:
-    """Return results as a list: one array, several, or none."""
+    """Return a kernel's results as a list: empty for None, one item for an array, else the items."""
     return [] if results is None else [results] if is_array(results) else list(results)
 
 
@@ -143,7 +153,9 @@ def assert_close(
     max_mismatched_ratio: float = 0.001,
     **_: object,
 ) -> None:
-    """Raise `AssertionError` if more than a part of the elements differ by more than the tolerance."""
+    """Raise `AssertionError` if shapes differ, or more than `max_mismatched_ratio` of the elements exceed the
+    tolerance.
+    """
     first, second = read_numbers(actual), read_numbers(expected)
     assert first.shape == second.shape, f"the shapes differ: {list(first.shape)} and {list(second.shape)}"
     wrong = ~np.isclose(first, second, rtol=rtol, atol=atol, equal_nan=True)

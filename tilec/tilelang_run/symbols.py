@@ -44,7 +44,7 @@ class Symbol:
 
 
 def _add_operator(name: str, sign: str) -> None:
-    """Give `Symbol` an operator, with a number on either side."""
+    """Define an operator of `Symbol`, and its reflected form, that return a symbol of the expression's text."""
     setattr(Symbol, f"__{name}__", lambda self, other: Symbol(f"({self!r} {sign} {other!r})"))
     setattr(Symbol, f"__r{name}__", lambda self, other: Symbol(f"({other!r} {sign} {self!r})"))
 
@@ -67,7 +67,7 @@ class ElementType(str):
 
     @property
     def bits(self) -> int:
-        """The width of an element in bits."""
+        """Return the width of an element in bits: of a vector type, all lanes together."""
         if self in TYPES_BY_NAME:
             return TYPES_BY_NAME[self].bits
         base, lanes = re.fullmatch(r"(.*?)(?:x\d+)?", self), re.search(r"x(\d+)$", self)
@@ -76,23 +76,23 @@ class ElementType(str):
 
     @property
     def bytes(self) -> int:
-        """The width of an element in bytes, at least one."""
+        """Return the width of an element in whole bytes, at least 1."""
         return max(self.bits // 8, 1)
 
     def as_torch(self) -> Any:
-        """Return torch's type; four-bit elements are stored two in a byte."""
+        """Return torch's dtype of this name; int8 for four-bit elements, which are stored two in a byte."""
         return getattr(sys.modules["torch"], "int8" if self.bits == 4 else str(self))
 
 
 def make_element_type(value: object) -> ElementType:
-    """Return the element type that a string, a type of torch or of numpy names."""
+    """Return the element type that a string, or a dtype of torch or numpy, names, by its canonical name if known."""
     name = str(getattr(value, "__name__", value)).rpartition(".")[2]
     found = TYPES_BY_NAME.get(name)
     return ElementType(name if found is None else found.name)
 
 
 def find_language_name(name: str) -> object:
-    """Return what `T.name` is for the Python code of a script."""
+    """Return what `T.name` is for a script's Python code: an element type, a function, or else a symbol."""
     if name in TYPES_BY_NAME:
         return make_element_type(name)
     if name in _FUNCTIONS:
@@ -101,15 +101,16 @@ def find_language_name(name: str) -> object:
 
 
 def make_dynamic_sizes(name: str, dtype: str = "int32") -> object:
-    """Return the sizes that `T.dynamic("m, n")` names: one, or a tuple."""
+    """Return a symbol for the size that `T.dynamic("m")` names, or a tuple of symbols for several names."""
     sizes = tuple(Symbol(f"T.dynamic({each!r}, {str(dtype)!r})") for each in re.findall(r"\w+", name))
     return sizes[0] if len(sizes) == 1 else sizes
 
 
 def _compute_on_numbers(name: str, function: Callable[..., object]) -> Callable[..., object]:
-    """Return a function of the language that computes with numbers, and leaves expressions to the kernel."""
+    """Return a function that computes on numbers, and for other arguments returns a symbol of its call."""
 
     def call_function(*args: object) -> object:
+        """Compute the function if all arguments are numbers, else return a symbol of the call."""
         if all(isinstance(each, int | float) for each in args):
             return function(*args)
         return Symbol(name)(*args)
@@ -119,7 +120,7 @@ def _compute_on_numbers(name: str, function: Callable[..., object]) -> Callable[
 
 
 def name_function(function: Any, name: str) -> None:
-    """Note how a kernel names the function."""
+    """Record on a function the name that kernel text uses for it."""
     function.tilelang_name = name
 
 

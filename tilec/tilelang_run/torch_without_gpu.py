@@ -20,7 +20,7 @@ def is_cuda_device(value: object) -> bool:
 
 
 def move_to_cpu(args: Sequence[object], named: dict[str, Any]) -> tuple[tuple[object, ...], dict[str, Any]]:
-    """Return the arguments of a call of torch with the CPU in place of each GPU."""
+    """Return the arguments of a call of torch with each CUDA device replaced by "cpu", and memory not pinned."""
     moved = tuple("cpu" if is_cuda_device(value) else value for value in args)
     changed = {name: "cpu" if is_cuda_device(value) else value for name, value in named.items()}
     if isinstance(changed.get("device"), int) and not isinstance(changed["device"], bool):
@@ -39,21 +39,23 @@ class NoEvent:
         pass
 
     def elapsed_time(self, other: object) -> float:
-        """Return no number."""
+        """Return nan, since no time is measured."""
         return float("nan")
 
     def query(self) -> bool:
-        """Return that the work is done."""
+        """Return True: all work is done at once."""
         return True
 
     def do_nothing(self, *_: object, **__: object) -> None:
-        """Serve the calls that queue work or wait for it."""
+        """Accept and ignore any call that queues work or waits for it."""
 
     record = wait = synchronize = wait_stream = wait_event = record_event = do_nothing
 
 
 def list_answers(capability: tuple[int, int]) -> dict[str, object]:
-    """Return what `torch.cuda` says while the script runs, by name."""
+    """Return by name what `torch.cuda` is replaced by: functions that describe one GPU of this capability, or do
+    nothing.
+    """
     properties = SimpleNamespace(
         name="emulated by tilec", major=capability[0], minor=capability[1], multi_processor_count=_MULTIPROCESSORS,
         total_memory=80 << 30, shared_memory_per_block_optin=227 << 10, L2_cache_size=50 << 20, warp_size=32,
@@ -77,7 +79,7 @@ def list_answers(capability: tuple[int, int]) -> dict[str, object]:
 
 @contextmanager
 def answer_for_gpu(torch: Any, capability: tuple[int, int]) -> Iterator[None]:
-    """Patch torch while the script runs."""
+    """Patch `torch.cuda` to report a GPU, and keep all tensors on the CPU, for the `with`; undo both after it."""
     places = [(torch.cuda, name, value) for name, value in list_answers(capability).items()]
     if (generator := getattr(torch, "Generator", None)) is not None:
         places.append((torch, "Generator", _make_generator_class(generator)))
@@ -100,7 +102,7 @@ def answer_for_gpu(torch: Any, capability: tuple[int, int]) -> Iterator[None]:
 
 
 def _make_generator_class(generator: Any) -> Any:
-    """Return the class of random generators that are on the CPU, whatever device is asked for."""
+    """Return a subclass of torch's random generator that is always on the CPU, whatever device is asked for."""
 
     class CpuGenerator(generator):
         """A generator on the CPU."""
@@ -112,7 +114,7 @@ def _make_generator_class(generator: Any) -> Any:
 
 
 def _make_mode(torch: Any) -> Any:
-    """Return the class of torch's function mode that keeps every tensor on the CPU."""
+    """Return a class of torch's function mode in which every call uses the CPU and tensors claim to be on a GPU."""
     own = {torch.Tensor.cuda, getattr(torch.Tensor, "pin_memory", None)}
     is_cuda = torch.Tensor.is_cuda.__get__
 

@@ -22,8 +22,10 @@ _TENSOR_CALLS = ("Tensor", "StridedTensor", "Buffer", "empty", "const")
 
 
 def find_constants(module: ast.Module) -> dict[str, Value | None]:
-    """Return the constants that `-D` can set, in the order of the file: assigned at its top level, or parameters of
-    functions. The value is None if none is written as a literal."""
+    """Return the constants that -D can set, with their literal values (None without), in the order of the file.
+
+    They are assigned at the file's top level, or are parameters of functions.
+    """
     found: dict[str, Value | None] = {}
     for statement in module.body:
         match statement:
@@ -38,7 +40,10 @@ def find_constants(module: ast.Module) -> dict[str, Value | None]:
 
 
 def find_tunable_roles(module: ast.Module) -> dict[str, ConstantRole]:
-    """Return the role of each tunable whole number, in the order of the file."""
+    """Return the role, by first use, of each tunable positive whole constant (tile, stages or threads), in file order.
+
+    Constants that tensor shapes depend on are not tunable.
+    """
     used: dict[str, ConstantRole] = {}
     for node in ast.walk_nodes(module):
         if isinstance(node, ast.Call):
@@ -50,13 +55,13 @@ def find_tunable_roles(module: ast.Module) -> dict[str, ConstantRole]:
 
 
 def build_auto_space(module: ast.Module) -> Space:
-    """Return the space of half and twice every tile edge, and a few numbers of stages and threads."""
+    """Return the search space of half and twice every tile edge, and a few numbers of stages and threads."""
     written = find_constants(module)
     return build_space([(name, _list_values(role, written[name])) for name, role in find_tunable_roles(module).items()])
 
 
 def find_literal_stages(module: ast.Module) -> list[tuple[int, int]]:
-    """Return (line, number) of each literal `num_stages=4`, which no constant makes tunable."""
+    """Return (line, number) of each literal such as `num_stages=4`, which no constant makes tunable."""
     return [
         (keyword.value.span.line, keyword.value.value)
         for node in ast.walk_nodes(module)
@@ -80,7 +85,7 @@ def _list_values(role: ConstantRole, written: Value | None) -> Sequence[int]:
 
 
 def _find_roles_in_call(call: ast.Call) -> Iterator[tuple[str, ConstantRole]]:
-    """Yield the names among a call's arguments whose place gives them a role."""
+    """Yield the names among a call's arguments, each with the role that its place gives it."""
     for keyword in call.keywords:
         if isinstance(keyword.value, ast.Name):
             if keyword.name in ("num_stages", "stage"):
@@ -100,7 +105,7 @@ def _find_roles_in_call(call: ast.Call) -> Iterator[tuple[str, ConstantRole]]:
 
 
 def _find_problem_names(module: ast.Module) -> set[str]:
-    """Return the names that shapes of tensors depend on."""
+    """Return the names that tensor shapes depend on, directly or through assignments."""
     depends: dict[str, set[str]] = {}
     for node in ast.walk_nodes(module):
         if isinstance(node, ast.Assign):
@@ -121,7 +126,7 @@ def _find_problem_names(module: ast.Module) -> set[str]:
 
 
 def _find_shape_names(node: ast.Call | ast.Subscript) -> set[str]:
-    """Return the names in the shape of a tensor: `T.Tensor((M, N), dtype)` or `T.Tensor[[M, N], dtype]`."""
+    """Return the names in a tensor's shape, as in `T.Tensor((M, N), dtype)`; none for another node."""
     callee = node.function if isinstance(node, ast.Call) else node.value
     if _get_callee_name(callee) not in _TENSOR_CALLS:
         return set()
@@ -130,12 +135,12 @@ def _find_shape_names(node: ast.Call | ast.Subscript) -> set[str]:
 
 
 def _collect_names(node: ast.Node) -> set[str]:
-    """Return all names that occur in a node."""
+    """Return all names that occur in a syntax node."""
     return {part.id for part in ast.walk_nodes(node) if isinstance(part, ast.Name)}
 
 
 def _get_callee_name(callee: ast.Expr) -> str:
-    """Return the last name of a callee: `gemm` of `T.gemm`."""
+    """Return the last name of a callee, `gemm` of `T.gemm`; empty if it is no name."""
     match callee:
         case ast.Attribute(name=name) | ast.Name(id=name):
             return name
@@ -144,7 +149,7 @@ def _get_callee_name(callee: ast.Expr) -> str:
 
 
 def _read_assignment(target: ast.Expr, value: ast.Expr) -> dict[str, Value | None]:
-    """Return the names that an assignment binds, with their literal values."""
+    """Return the names that an assignment binds, each with its literal value or None."""
     match target, value:
         case ast.Name(id=name), _:
             return {name: _read_literal(value)}

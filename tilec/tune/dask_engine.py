@@ -47,16 +47,19 @@ class DaskEngine:
 
     @property
     def processes(self) -> int:
+        """Return the number of the workers' threads, which is how many tasks run at a time; at least 1."""
         threads: dict[str, int] = self._client.nthreads()
         return max(sum(threads.values()), 1)
 
     def everywhere(self, function: Callable[[], Result]) -> list[Result]:
-        """Return the function's result on each worker."""
+        """Return the function's result on each worker, in the order of their addresses."""
         answers: dict[str, Result] = self._client.run(function)
         return [answers[worker] for worker in sorted(answers)]
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
-        """Yield the result of each task as it arrives. Cancels the rest where the caller stops."""
+        """Yield the number of each task as it completes, with its result or `LostTask`; cancel the rest if the caller
+        stops. A task whose workers die is lost.
+        """
         from distributed import as_completed
         from distributed.scheduler import KilledWorker
 
@@ -76,7 +79,7 @@ class DaskEngine:
 
 
 def _get_tilec_version() -> str:
-    """Return the version of tilec in the process that runs this."""
+    """Return the version of tilec in the process that runs this function."""
     import tilec
 
     return tilec.__version__

@@ -30,14 +30,16 @@ class Engine(Protocol):
         """Return how many tasks run at a time."""
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
-        """Yield (task number, result) in the order of completion."""
+        """Yield (task number, result or `LostTask`) in the order of completion."""
 
     def close(self) -> None: ...
 
 
 def check_tilec_version(machine: str, found: str | None) -> None:
-    """Fail with `wrong-worker` if `machine`, such as "node at 10.0.0.2", has another version of tilec (`found`; None:
-    none)."""
+    """Raise `wrong-worker` if another machine's version of tilec, `found` (None: none), is not this one.
+
+    `machine` is, for example, "node at 10.0.0.2".
+    """
     if found == __version__:
         return
     title = f"the {machine} has {'no tilec' if found is None else f'tilec {found}'}, here it is {__version__}"
@@ -52,14 +54,16 @@ class LocalEngine:
         self._pool = self._make_pool()
 
     def _make_pool(self) -> ProcessPoolExecutor:
-        """Return a new pool of worker processes."""
+        """Return a new pool of worker processes, started afresh rather than forked."""
         # Not forked: the searching process may have threads, for example that of a progress bar.
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self.processes, context, _start_worker, (os.getpid(),))
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
-        """Yield the results. A dying process breaks the pool and all running tasks: each is retried alone, so that only
-        the task at fault is lost."""
+        """Yield the number and result of each task; after a crash retry each unfinished task alone. A dying process
+        breaks the pool and all running tasks; so only the task at fault is lost. Running tasks are terminated if the
+        caller stops.
+        """
         unfinished = dict(enumerate(tasks))
         try:
             with block_terminal_signals():
@@ -77,7 +81,7 @@ class LocalEngine:
             raise
 
     def _retry_alone(self, function: Callable[[Task], Result], task: Task) -> Result | LostTask:
-        """Run a task by itself, and return its result, or that it is lost."""
+        """Run a task by itself in the pool, and return its result, or `LostTask` if its process dies again."""
         for _ in range(2):  # the pool may be the one that has just broken
             try:
                 with block_terminal_signals():
@@ -88,7 +92,7 @@ class LocalEngine:
         return LostTask("its process ended")
 
     def _abandon_tasks(self) -> None:
-        """Kill the running tasks, whose results nobody needs, and start a new pool."""
+        """Terminate the running tasks, whose results nobody needs, and start a new pool."""
         for process in list((self._pool._processes or {}).values()):
             process.terminate()
         self._pool.shutdown(wait=True, cancel_futures=True)  # its thread may not meet the end of this process
@@ -99,7 +103,6 @@ class LocalEngine:
 
 
 def _start_worker(parent: int) -> None:
-    """Ignore Ctrl-C, which reaches every process of a terminal: the parent ends its workers. End with a parent that was
-    killed."""
+    """Set up a worker process: ignore Ctrl-C, which its parent handles, and end when the parent ends."""
     end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -45,7 +45,9 @@ class Journal:
             raise
 
     def _open(self, about: Mapping[str, str]) -> None:
-        """Open or make the database, and write `about` into a new one."""
+        """Open or make the database; write `about` into a new one, or raise `bad-journal` if an existing one has
+        another.
+        """
         with self._readable():
             self._base = sqlite3.connect(self.path, isolation_level=None)
             tables = {name for (name,) in self._base.execute("SELECT name FROM sqlite_master")}
@@ -64,30 +66,30 @@ class Journal:
         self._base.close()
 
     def read_predictions(self) -> dict[Point, int | str]:
-        """Return for each point its cycles, or the reason why it cannot be built."""
+        """Return for each recorded point its predicted cycles, or the reason why it cannot be built."""
         with self._readable():
             rows = self._rows("point, found FROM predictions", tuple[str, str])
             return {_decode_point(point): _decode_prediction(found) for point, found in rows}
 
     def predict(self, found: Iterable[tuple[Point, int | str]]) -> None:
-        """Record predictions of points: cycles, or the reason why one cannot be built."""
+        """Record predictions of points: cycles, or the reason why a point cannot be built."""
         with self._write_transaction() as cursor:
             rows = [(_encode_point(point), json.dumps(prediction)) for point, prediction in found]
             cursor.executemany("INSERT OR REPLACE INTO predictions VALUES (?, ?)", rows)
 
     def propose(self, points: Iterable[Point]) -> None:
-        """Number these points before their trials; points that have a number keep it."""
+        """Give these points trial numbers before their trials; points that have a number keep it."""
         with self._write_transaction() as cursor:
             cursor.executemany("INSERT OR IGNORE INTO trials (point) VALUES (?)", [(_encode_point(p),) for p in points])
 
     def note(self, point: Point, outcome: Outcome) -> None:
-        """Record the outcome of a trial."""
+        """Record the outcome of a point's trial; do nothing for a point that has no trial number."""
         values = outcome_to_json(outcome), _encode_point(point)
         with self._write_transaction() as cursor:
             cursor.execute("UPDATE trials SET outcome = ? WHERE point = ?", values)
 
     def outcomes(self) -> dict[Point, Outcome]:
-        """Return the outcomes of completed trials, in the order of their numbers."""
+        """Return the outcomes of completed trials by point, in the order of their numbers."""
         with self._readable():
             rows = self._rows("point, outcome FROM trials WHERE outcome IS NOT NULL ORDER BY number", tuple[str, str])
             return {_decode_point(point): outcome_from_json(outcome) for point, outcome in rows}
@@ -98,12 +100,12 @@ class Journal:
             return [_decode_point(point) for (point,) in self._rows("point FROM trials ORDER BY number", tuple[str])]
 
     def _rows(self, selected: str, wanted: Any) -> Iterator[Any]:
-        """Yield the selected rows, checked: SQLite stores any type in any column."""
+        """Yield the rows of an SQL selection, checked against types: SQLite stores any type in any column."""
         for row in self._base.execute(f"SELECT {selected}"):
             yield schema.read_value(wanted, row, "a row")
 
     def _check(self, known: dict[str, str], wanted: dict[str, str]) -> None:
-        """Refuse a journal that was written for another kernel, target or compiler."""
+        """Close and raise `bad-journal` if the journal was written for another kernel, target or compiler."""
         for name, value in wanted.items():
             if known.get(name) != value:
                 shown = "" if len(value) > 40 else f": it has {known.get(name, 'none')}, this is {value}"
@@ -113,7 +115,7 @@ class Journal:
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """Turn errors of reading the file into `CompileError`, unless the machine ran out of something."""
+        """Turn errors of reading the journal into `bad-journal`, unless the machine ran out of a resource."""
         try:
             yield
         except sqlite3.OperationalError as error:  # the file is locked or cannot be opened, but may be intact
@@ -129,7 +131,9 @@ class Journal:
 
     @contextmanager
     def _write_transaction(self) -> Iterator[sqlite3.Cursor]:
-        """Run a transaction, committed as a whole or rolled back."""
+        """Yield a cursor in a transaction, then committed, or rolled back; SQLite errors become `bad-journal`, as in
+        `_readable`.
+        """
         try:
             cursor = self._base.cursor()
             try:
@@ -147,15 +151,17 @@ class Journal:
 
 
 def _encode_point(point: Point) -> str:
-    """Return a text that is the same for the same values, whatever the order of axes."""
+    """Return a point as JSON text that is the same whatever the order of axes."""
     return json.dumps(sorted(point))
 
 
 def _decode_prediction(text: str) -> int | str:
+    """Return the cycles, or the reason, in a prediction's JSON text; raise ValueError for another form."""
     found: int | str = schema.read_value(int | str, readers.parse_json(text), "prediction")
     return found
 
 
 def _decode_point(key: str) -> Point:
+    """Return the point in a JSON text; raise ValueError for another form."""
     found: Point = schema.read_value(Point, readers.parse_json(key), "point")
     return found

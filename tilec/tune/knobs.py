@@ -32,18 +32,21 @@ KNOBS: dict[str, str] = {
 
 
 def find_current_name(name: str) -> str:
-    """Return the present name of a knob, also for a former name."""
+    """Return the present name of a tunable option, given that or a former name."""
     return OPTIONS[FORMER_NAMES[name]].name if name in FORMER_NAMES else name
 
 
 def convert_value(name: str, value: Value) -> Any:
-    """Convert a value for a knob's field. Raise `ValueError` or `CompileError` if the knob does not accept it."""
+    """Return a knob's value as its `CompileOptions` field holds it; raise an error if the knob does not take it.
+
+    That is `ValueError` or `CompileError`.
+    """
     field = KNOBS[name]
     return option_fields.parse_value(OPTIONS[field], getattr(_DEFAULTS, field), value)
 
 
 def check_knob(name: str, values: Iterable[Value], path: str) -> None:
-    """Refuse an unknown option, or a value that it does not accept."""
+    """Raise `bad-space` for an unknown tunable option, or for a value that it does not take."""
     if name not in KNOBS:
         near = get_close_matches(name, KNOBS, n=1)
         advice = f"did you mean {near[0]}?" if near else f"tunable options: {', '.join(sorted(KNOBS))}"
@@ -58,8 +61,10 @@ def check_knob(name: str, values: Iterable[Value], path: str) -> None:
 
 
 def find_written_point(space: Space, written: Mapping[str, Value | None], base: CompileOptions) -> Point:
-    """Return the point of a space that equals the file as written, with constants `written` and options of `base`; the
-    empty point, which changes nothing, if the space has no such point."""
+    """Return the space's point that equals the file as written, with options of `base`; () if it has none.
+
+    `written` has the constants. The empty point changes nothing.
+    """
     found: list[tuple[str, Value]] = []
     given = {**written, **dict(base.defines)}
     for axis in space.axes:
@@ -76,7 +81,7 @@ def find_written_point(space: Space, written: Mapping[str, Value | None], base: 
 
 
 def apply_point(point: Point, base: CompileOptions) -> CompileOptions:
-    """Return the options to compile a variant with."""
+    """Return `base` with a point's constants added as definitions and its options set."""
     constants = tuple((name, value) for name, value in point if not name.startswith(OPTION_PREFIX))
     chosen = {name.removeprefix(OPTION_PREFIX): value for name, value in point if name.startswith(OPTION_PREFIX)}
     fields: dict[str, Any] = {KNOBS[name]: convert_value(name, value) for name, value in chosen.items()}
@@ -84,7 +89,10 @@ def apply_point(point: Point, base: CompileOptions) -> CompileOptions:
 
 
 def list_alternative_points(decisions: Iterable[Decision], written: Point, base: CompileOptions) -> tuple[Point, ...]:
-    """Return the file as `written` with one decision of the compiler changed, in the order of the decisions."""
+    """Return points equal to `written` but for one decision of the compiler, in the order of decisions.
+
+    Answers that `base` gives already, or that no option requests, are left out.
+    """
     found: dict[tuple[str, type[Value], Value], Point] = {}
     for decision, alternative in ((one, each) for one in decisions for each in one.alternatives):
         if alternative.option is None or alternative.answer == decision.chosen:
@@ -97,7 +105,7 @@ def list_alternative_points(decisions: Iterable[Decision], written: Point, base:
 
 
 def _parse_option(option: str) -> tuple[str, Value]:
-    """Return the knob and its value for an option as written on the command line."""
+    """Return the knob's name and value for an option as written on the command line; raise ValueError if unknown."""
     switch, _, word = option.partition(" ")
     for name, field in KNOBS.items():
         if switch == OPTIONS[field].negated_switch:

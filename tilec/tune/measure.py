@@ -29,7 +29,10 @@ PATIENCE_SECONDS = 120
 
 
 def measure_cubin(cubin: bytes) -> tuple[float, str]:
-    """Return the milliseconds and the name of the GPU. Raise `RuntimeError` with the process's message if it fails."""
+    """Return a kernel's milliseconds and its GPU's name, timed in another process; raise RuntimeError if that fails.
+
+    The error has the process's message.
+    """
     command = [sys.executable, "-m", "tilec.tune.measure"]
     with hold_machine_lock(Path(tempfile.gettempdir()) / "tilec-measures.lock"):
         try:
@@ -46,8 +49,10 @@ def measure_cubin(cubin: bytes) -> tuple[float, str]:
 
 @contextmanager
 def hold_machine_lock(path: Path) -> Iterator[None]:
-    """Hold a lock that all users of this machine share. Its file is never written, and symbolic links are not
-    followed."""
+    """Hold an exclusive file lock during the block, shared by all users of this machine.
+
+    Its file is never written, and symbolic links are not followed.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -73,7 +78,7 @@ def find_gpu_for(target: Target) -> str:
 
 
 def main(cubin: bytes) -> None:
-    """Time a cubin on this machine's GPU, and print the median and the GPU's name as JSON."""
+    """Time a cubin on this machine's GPU, and print the median milliseconds and the GPU's name as JSON."""
     from contextlib import closing
 
     from tilec.host import runtime
@@ -85,7 +90,9 @@ def main(cubin: bytes) -> None:
 
 
 def _build_launches(kernel: Any) -> list[Any]:
-    """Return equal launches on enough sets of tensors to exceed the L2 cache."""
+    """Return equal launches on 2 to 64 sets of tensors, enough to exceed L2; raise `SizeError` for sizes known at
+    launch.
+    """
     from tilec.host.runtime import copy_to_gpu
     from tilec.support.sizes import evaluate_shape
 
@@ -99,7 +106,11 @@ def _build_launches(kernel: Any) -> list[Any]:
 
 
 def _make_contents(dtype: str, shape: tuple[int, ...]) -> Any:
-    """Return random floats, because zeros cost less power; zeros for other types, because they are valid indices."""
+    """Return flat contents for a tensor: random floats of 16 bits or more, since zeros cost less power; else zero
+    bytes.
+
+    Zeros are valid indices.
+    """
     import numpy as np
 
     from tilec.ir.types import TYPES_BY_NAME

@@ -25,24 +25,26 @@ class Outcome:
 
     @property
     def cycles(self) -> int:
-        """Return the larger prediction: by the levels of memory or by the schedules."""
+        """Return the larger of the cycles predicted by the levels of memory and by the schedules."""
         return max(self.by_levels, self.by_schedule)
 
     def cost(self, gpu: str) -> float | None:
-        """Return the milliseconds on that GPU, or the cycles if `gpu` is ""; None if the variant cannot be built."""
+        """Return the milliseconds, on whichever GPU, or the cycles if `gpu` is ""; None if refused or not measured."""
         if self.refusal:
             return None
         return self.milliseconds if gpu else float(self.cycles)
 
     def rank(self, gpu: str) -> tuple[bool, float]:
-        """Return a sort key for variants that can be built. Without a measurement, variants that spill come last,
-        because no model has the cost of spilling."""
+        """Return a sort key, best first, for variants that can be built; unmeasured ones that spill come last.
+
+        No model has the cost of spilling.
+        """
         cost = self.cost(gpu)
         assert cost is not None, "only what can be built has a rank"
         return not gpu and self.spilled_bytes > 0, cost
 
     def holds(self, gpu: str) -> bool:
-        """Return whether the outcome is complete for that GPU."""
+        """Return whether the outcome needs no further trial for that GPU: refused, measured there, or no GPU."""
         return bool(self.refusal) or not gpu or (self.gpu == gpu and self.milliseconds is not None)
 
 
@@ -51,5 +53,5 @@ def outcome_to_json(outcome: Outcome) -> str:
 
 
 def outcome_from_json(text: str) -> Outcome:
-    """Return the outcome of a JSON text. Raise `ValueError` for another form."""
+    """Return the outcome in a JSON text; raise ValueError for another form."""
     return schema.read_record(Outcome, readers.parse_json(text), "outcome")

@@ -35,8 +35,11 @@ class Ranking:
 
 
 def rank_predictions(predictions: Iterable[tuple[Point, int | str]], stages: Collection[str] = ()) -> Ranking:
-    """Rank points by their cycles; a text is the reason why a point cannot be built. Ties keep their order. Of
-    candidates that differ only in the knobs `stages`, all but the first are marked `again`."""
+    """Return the points ranked by predicted cycles, and those that cannot be built with their reasons.
+
+    A text is the reason why a point cannot be built. Ties keep their order. Of candidates that differ only in the knobs
+    `stages`, all but the first are marked `again`.
+    """
     found = list(predictions)
     candidates = [Candidate(point, cycles) for point, cycles in found if not isinstance(cycles, str)]
     rejected = [Rejection(point, reason) for point, reason in found if isinstance(reason, str)]

@@ -51,14 +51,15 @@ class RayEngine:
 
     @property
     def _nodes(self) -> list[dict[str, Any]]:
-        """Return the nodes that run trials, sorted by address."""
+        """Return the live nodes with processors, which run trials, sorted by address."""
         found = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         return sorted(found, key=lambda node: (node["NodeManagerAddress"], node["NodeManagerPort"]))
 
     def _check_nodes(self) -> None:
-        """Raise unless every node has this version of tilec."""
+        """Raise `wrong-worker` unless every node has this version of tilec, and close the engine then."""
 
         def get_version() -> str | None:  # must not refer to tilec, which a node may lack
+            """Return the version of tilec on the node that runs this; None if it has none."""
             try:
                 import tilec
             except ImportError:
@@ -74,11 +75,12 @@ class RayEngine:
 
     @property
     def processes(self) -> int:
+        """Return the number of GPUs, or of processors, in the cluster: how many tasks run at a time; at least 1."""
         resources: dict[str, float] = self._ray.cluster_resources()
         return max(int(resources.get("GPU" if self._gpus else "CPU", 1)), 1)
 
     def _make_remote(self, function: Callable[..., Result], **options: Any) -> Any:
-        """Return the function as a task for one processor, and one GPU if every node has some."""
+        """Return the function as a Ray task for one processor, and one GPU if every node has one."""
 
         def run_task(*arguments: Any) -> Result:
             return function(*arguments)
@@ -86,7 +88,7 @@ class RayEngine:
         return self._ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=MAX_TRIES - 1, **options)(run_task)
 
     def everywhere(self, function: Callable[[], Result]) -> list[Result]:
-        """Return the function's result on each node."""
+        """Return the function's result on each node, in the order of their addresses."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         places = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in self._nodes]
@@ -96,7 +98,9 @@ class RayEngine:
         return answers
 
     def run(self, function: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[int, Result | LostTask]]:
-        """Yield the result of each task as it arrives. Cancels the rest where the caller stops."""
+        """Yield the number of each task as it completes, with its result or `LostTask`; cancel the rest if the caller
+        stops. A task whose workers die is lost.
+        """
         from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 
         task = self._make_remote(function)
@@ -118,7 +122,10 @@ class RayEngine:
 
 
 def _check_reachable(address: str) -> None:
-    """Fail if nothing answers at the address; Ray itself would try for a minute."""
+    """Raise `no-scheduler` if nothing answers at the address; `auto` is not tried.
+
+    Ray itself would try for a minute.
+    """
     host, _, port = address.rpartition(":")
     if address == "auto":
         return
@@ -129,7 +136,7 @@ def _check_reachable(address: str) -> None:
 
 
 def _fail_without_head(address: str, error: Exception) -> None:
-    """Raise that no cluster answers at the address."""
+    """Raise `no-scheduler`: no Ray cluster answers at the address, with the error's first line."""
     title, notes = f"no Ray cluster answers at {address}", (_get_first_line(error),)
     advice = "start one with `ray start --head` and give --scheduler the address that it prints"
     raise_error("no-scheduler", title, notes=notes, help=advice)

@@ -49,7 +49,7 @@ class TrialWork:
     lost: str = ""
 
     def reason(self, lost: LostTask) -> str:
-        """Return why the trial was lost."""
+        """Return the message why a trial was lost, with `lost` appended."""
         return f"{lost}{self.lost}"
 
 
@@ -62,17 +62,17 @@ class SearchResult:
     baseline: Point = ()
 
     def built(self, gpu: str) -> list[tuple[Point, Outcome]]:
-        """Return the trials that could be built, best first; ties in the order proposed."""
+        """Return the trials that could be built, best first for this GPU; ties in the order proposed."""
         return sorted((t for t in self.trials if not t[1].refusal), key=lambda trial: trial[1].rank(gpu))
 
 
 def propose_by_model(_: Ranking) -> Proposer:
-    """Propose candidates in the order of the analytical model."""
+    """Return a proposer that keeps the order of the analytical model."""
     return lambda candidates, known: [candidate.point for candidate in candidates]
 
 
 def propose_by_surrogate(ranking: Ranking) -> Proposer:
-    """Propose candidates by the analytical model, corrected by earlier trials. Needs scikit-learn."""
+    """Return a proposer that orders candidates by the model, corrected by earlier trials. Needs scikit-learn."""
     from tilec.tune.surrogate import Surrogate
 
     return Surrogate(ranking.best).propose
@@ -89,9 +89,12 @@ def search_space(
     stages: Collection[str] = (),
     baseline: Point = (),
 ) -> SearchResult:
-    """Try at most `trials` points, the `baseline` first: a point of the space, or the empty point, which changes
-    nothing. Of points that differ only in the knobs `stages` and are equal by the model, one is tried and the others
-    come after all other points."""
+    """Try at most `trials` points, the `baseline` first, then in the proposer's order; return the ranking and the
+    trials.
+
+    The baseline is a point of the space, or the empty point, which changes nothing. Of points that differ only in the
+    knobs `stages` and are equal by the model, one is tried and the others come after all other points.
+    """
     baseline = tuple(sorted(baseline))
     tried = dict(_try_batch([baseline], 0, trials, work, engine, journal, watcher))
     ranking = _rank_points(space, work, engine, journal, watcher, stages)
@@ -111,7 +114,10 @@ def search_space(
 def choose_next_batch(
     remaining: Sequence[Candidate], known: Mapping[Point, float], propose: Proposer
 ) -> Sequence[Point]:
-    """Return the points to try next, of the remaining candidates, given best first by the model."""
+    """Return up to BATCH_SIZE points to try next, of the remaining candidates in the proposer's order.
+
+    The candidates are given best first by the model; those marked `again` come only if no others are left.
+    """
     different = [candidate for candidate in remaining if not candidate.again]
     return propose(different or remaining, known)[:BATCH_SIZE]
 
@@ -119,7 +125,9 @@ def choose_next_batch(
 def _rank_points(
     space: Space, work: TrialWork, engine: Engine, journal: Journal, watcher: SearchObserver, stages: Collection[str]
 ) -> Ranking:
-    """Rank all points of the space; predictions that the journal lacks are computed and recorded."""
+    """Return the space's points ranked by predicted cycles; predict what the journal lacks, and record all but lost
+    ones.
+    """
     points = [tuple(sorted(point)) for point in space.points()]
     known = journal.read_predictions()
     new = [point for point in points if point not in known]
@@ -147,7 +155,9 @@ def _try_batch(
     journal: Journal,
     watcher: SearchObserver,
 ) -> list[tuple[Point, Outcome]]:
-    """Return the outcomes of a batch, in its order; those that the journal lacks are recorded as they arrive."""
+    """Return the outcomes of a batch, in its order; run the trials that the journal lacks, and record all but lost
+    ones. Progress counts `before` earlier trials, of `total`.
+    """
     journal.propose(batch)
     known = {point: one for point, one in journal.outcomes().items() if point in batch and one.holds(work.gpu)}
     for done, (point, outcome) in enumerate(known.items(), before + 1):

@@ -31,12 +31,15 @@ class Space:
 
     @property
     def size(self) -> int:
-        """Return the number of points."""
+        """Return the number of points: the combinations of the axes' values, and the others."""
         return prod(len(axis.values) for axis in self.axes) * self._has_combinations + len(self.others)
 
     @property
     def _has_combinations(self) -> bool:
-        """Return whether the axes give points: without axes one point, the file as written, unless there are others."""
+        """Return whether the axes give points: always, unless there are no axes but other points.
+
+        Without axes they give one point, the file as written.
+        """
         return bool(self.axes) or not self.others
 
     def points(self) -> Iterator[Point]:
@@ -56,7 +59,7 @@ class SpaceError(ValueError):
 
 
 def build_space(axes: Sequence[tuple[str, Sequence[Value]]]) -> Space:
-    """Build a space from names and lists of values; equal values count once."""
+    """Return a space of named lists of values, equal values once; raise `SpaceError` for a repeated or empty axis."""
     made: list[Axis] = []
     for name, values in axes:
         if any(axis.name == name for axis in made):

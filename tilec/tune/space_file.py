@@ -23,7 +23,10 @@ class _File:
 
 
 def read_space(text: str, path: str, constants: Collection[str], warn: Warn = ignore_warning) -> Space:
-    """Return the space of a file, for a kernel with these constants. `warn` receives deprecated option names."""
+    """Return the search space in a TOML file; raise `bad-space` for another form, unknown names or no values.
+
+    `constants` are the kernel's. `warn` receives deprecated option names.
+    """
     try:
         given = schema.read_record(_File, readers.parse_toml(text), "")
     except schema.SchemaError as error:

@@ -35,7 +35,10 @@ class Surrogate:
         self.names = sorted({name for point in self.cycles for name, _ in point})
 
     def propose(self, remaining: Sequence[Candidate], known: Mapping[Point, float]) -> list[Point]:
-        """Return the remaining candidates, the most promising first; ties in the order of the model."""
+        """Return the points of the remaining candidates, best first by the model with learnt corrections.
+
+        Ties are in the order of the model, and below six known costs that order stays.
+        """
         points = [candidate.point for candidate in remaining]
         if len(known) < MIN_KNOWN_COSTS or not points:
             return points
@@ -51,12 +54,12 @@ class Surrogate:
         return [point for _, _, point in sorted(zip(costs, range(len(points)), points, strict=True))]
 
     def features(self, point: Point) -> list[float]:
-        """Return the features of a point: numbers by their logarithm, words by their index, and the model's cycles."""
+        """Return a point's features: each knob's number by logarithm or word by index, and the model's cycles."""
         given = dict(point)
         return [*(self._encode_value(name, given.get(name)) for name in self.names), math.log(self.cycles[point])]
 
     def _encode_value(self, name: str, value: Value | None) -> float:
-        """Return the feature of a knob's value: a scaled number, the index of a word, or that it is not set."""
+        """Return the feature of a knob's value: a scaled number, a word's index, or UNCHANGED_OPTION if not set."""
         if value is None:
             return UNCHANGED_OPTION
         return _scale_number(value) if _is_number(value) else self.codes[name, str(value)]
@@ -67,5 +70,5 @@ def _is_number(value: Value) -> bool:
 
 
 def _scale_number(value: Value) -> float:
-    """Return the logarithm of a number, with its sign."""
+    """Return log2(1 + |value|) with the sign of the value."""
     return math.copysign(math.log2(1 + abs(float(value))), float(value))

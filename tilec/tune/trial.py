@@ -29,12 +29,12 @@ class Variant:
     seconds: float | None = None
 
     def source(self) -> SourceFile:
-        """Return a new source, because compiling records its imports."""
+        """Return a new source file of the variant, because compiling records its imports in it."""
         return SourceFile(self.path, self.text)
 
 
 def predict_variant(variant: Variant) -> int | str:
-    """Return the cycles by the analytical model, before anything is solved, or the compiler's first error."""
+    """Return the model's cycles of a variant, before anything is solved, or its first error as text."""
     from tilec.passes.cost.estimate import estimate_cycles
 
     try:
@@ -47,7 +47,7 @@ def predict_variant(variant: Variant) -> int | str:
 
 
 def try_variant(variant: Variant) -> Outcome:
-    """Return the outcome of compiling, and perhaps measuring, the variant."""
+    """Return the outcome of compiling, and perhaps measuring, a variant; a refusal for any error."""
     try:
         with _limit_seconds(variant.seconds):
             return _compile_and_measure(variant)
@@ -57,8 +57,10 @@ def try_variant(variant: Variant) -> Outcome:
 
 @contextmanager
 def _limit_seconds(seconds: float | None) -> Iterator[None]:
-    """End the process if the block takes longer; only that ends code that hangs outside of Python. The engine then
-    reports the trial as lost."""
+    """End the process if the block takes longer than this; None: no limit.
+
+    Only that ends code that hangs outside of Python. The engine then reports the trial as lost.
+    """
     if seconds is None:
         yield
         return
@@ -71,7 +73,7 @@ def _limit_seconds(seconds: float | None) -> Iterator[None]:
 
 
 def _compile_and_measure(variant: Variant) -> Outcome:
-    """Compile a variant, time it if asked for, and return the outcome."""
+    """Compile a variant, time it on the GPU if that is wanted, and return the outcome, or a refusal for errors."""
     made = batch.compile_job(batch.CompileJob(variant.source(), variant.options, keep=("cubin",), report=True))
     if made.failed:
         return Outcome(refusal=format_first_error(CompileError(*made.diagnostics)))

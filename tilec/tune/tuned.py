@@ -43,7 +43,7 @@ class _File:
 
 
 def write_tuned(tuned: TunedVariant) -> str:
-    """Return the text of a tuned file."""
+    """Return a tuned variant as the JSON text of its file."""
     constants = {name: value for name, value in tuned.point if not name.startswith(knobs.OPTION_PREFIX)}
     prefix = knobs.OPTION_PREFIX
     options = {name.removeprefix(prefix): value for name, value in tuned.point if name.startswith(prefix)}
@@ -53,7 +53,7 @@ def write_tuned(tuned: TunedVariant) -> str:
 
 
 def read_tuned(text: str, path: str) -> TunedVariant:
-    """Return the variant of a tuned file's text. Raises for a text that is none, or for unknown options."""
+    """Return the variant in a tuned file's text; raise `bad-tuned-file` for other text, `bad-space` for its options."""
     try:
         found = schema.read_record(_File, readers.parse_json(text), "")
     except ValueError as error:
@@ -69,8 +69,10 @@ def read_tuned(text: str, path: str) -> TunedVariant:
 
 
 def apply_tuned(tuned: TunedVariant, base: CompileOptions, path: str) -> CompileOptions:
-    """Return the options to compile with: `-D` of the command line overrides the file's constants, the file's options
-    override those of the command line."""
+    """Return `base` with a tuned file's constants, options, schedule; raise `tuned-for-another` for another target.
+
+    `-D` of the command line overrides the file's constants, the file's options override those of the command line.
+    """
     if base.target != tuned.target:
         advice = f"compile with --target {tuned.target}, or tune for {base.target}"
         raise_error("tuned-for-another", f"{path} was tuned for {tuned.target}, not for {base.target}", help=advice)

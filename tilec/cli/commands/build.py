@@ -50,7 +50,7 @@ JOINED_STAGES = ("ptx", "cubin")
 
 
 def _parse_kinds(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[Kind, ...] | None:
-    """Return the kinds of output that --emit lists, each once. Raises for one that does not exist."""
+    """Return the kinds of output that --emit lists, each once, None without; raise a usage error for a bad one."""
     if value is None:
         return None
     wanted = dict.fromkeys(value.split(","))
@@ -61,7 +61,7 @@ def _parse_kinds(context: click.Context, parameter: click.Parameter, value: str 
 
 
 def _check_stop_after(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return the stage or pass of --stop-after. Raises for a name that is neither, with the nearest one."""
+    """Return the value of --stop-after, None without it; raise a usage error if no stage or pass is called so."""
     if value is not None and value not in STAGES:
         from difflib import get_close_matches
 
@@ -76,7 +76,7 @@ def _check_stop_after(context: click.Context, parameter: click.Parameter, value:
 
 
 def _list_passes() -> tuple[str, ...]:
-    """Return the stages and passes that --stop-after takes, for completion."""
+    """Return the names of stages and passes that --stop-after takes, for shell completion."""
     from tilec.driver.engine import list_stopping_points
 
     return list_stopping_points()
@@ -199,7 +199,10 @@ def _build_kernels(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Check the options, compile every kernel for every target, and write and print what they ask for."""
+    """Check options, raising an error if they clash, compile each kernel for each target, write files and print.
+
+    --print-pipeline prints and compiles nothing.
+    """
     from tilec.driver import batch
 
     began = time.perf_counter()
@@ -297,7 +300,7 @@ def _print_pipeline(paths: Sequence[str], targets: Sequence[str], given: dict[st
 
 
 def _make_header_style(plans: Sequence[OutputPlan], name: str, namespace: str | None) -> Style:
-    """Return the style of headers. Raises a usage error where one is given but no header is written."""
+    """Return the style of C++ headers; raise a usage error if it is given without a header, or the namespace is bad."""
     from tilec.host.header import Style, is_namespace
 
     option = "--header-style" if name != HEADER_STYLES[0] else "--namespace" if namespace is not None else None
@@ -321,7 +324,7 @@ class OutputPlan:
     places: tuple[tuple[Kind, str | None, str], ...]
 
     def also(self, kind: Kind, target: str | None, path: str) -> OutputPlan:
-        """Return the plan with one more output."""
+        """Return a copy of the plan with one more output: its kind, target and path."""
         return OutputPlan(self.kernel, self.base, (*self.places, (kind, target, path)))
 
     def paths(self) -> list[str]:
@@ -333,7 +336,7 @@ class OutputPlan:
         return list(dict.fromkeys(kind for kind, _, _ in self.places))
 
     def stages(self) -> list[str]:
-        """Return the stages that these outputs are made from."""
+        """Return the compiler stages that these outputs are made from, each once."""
         stages: dict[str, None] = {}
         for kind in self.kinds():
             stages |= dict.fromkeys(JOINED_STAGES if kind in JOINED_KINDS else [_get_stage(kind)])
@@ -341,7 +344,7 @@ class OutputPlan:
 
 
 def _check_distinct_paths(plans: Sequence[OutputPlan]) -> None:
-    """Raise if outputs of two kernel files have the same path."""
+    """Raise `unwritable-output` if two kernel files would write the same path."""
     known: dict[str, str] = {}
     for plan in plans:
         for path in plan.paths():
@@ -353,12 +356,12 @@ def _check_distinct_paths(plans: Sequence[OutputPlan]) -> None:
 
 
 def _get_stage(kind: Kind) -> str:
-    """Return the stage that a kind of output is made from."""
+    """Return the stage that a kind of output is made from: the cubin for JSON, fatbin and header, else itself."""
     return "cubin" if kind in FROM_CUBIN else kind
 
 
 def _get_suffix(kind: Kind) -> str:
-    """Return the suffix of files of this kind: a pass's files have that of the stage in whose form it ends."""
+    """Return the file suffix of a kind of output; a pass has that of the stage in whose form its result is."""
     if kind in SUFFIX:
         return SUFFIX[kind]
     from tilec.driver.engine import find_stage_form
@@ -371,12 +374,12 @@ _UNAMBIGUOUS_KINDS = ("ptx", "cubin", "fatbin", "header")
 
 
 def _find_kind_by_suffix(output: str) -> Kind | None:
-    """Return the kind of output that a file name's suffix names, or None."""
+    """Return the kind of output with the longest suffix that the file name ends in, or None."""
     return next((kind for kind in sorted(SUFFIX, key=lambda k: -len(SUFFIX[k])) if output.endswith(SUFFIX[kind])), None)
 
 
 def _check_suffix(output: str) -> None:
-    """Raise a usage error for an unknown suffix: the output would be a cubin, whatever its name."""
+    """Raise a usage error if a file name has a suffix that no kind of output has."""
     suffix = Path(output).suffix
     if suffix and _find_kind_by_suffix(output) is None:
         known = ", ".join(dict.fromkeys(SUFFIX[kind] for kind in (*_UNAMBIGUOUS_KINDS, *SUFFIX)))
@@ -385,7 +388,7 @@ def _check_suffix(output: str) -> None:
 
 
 def _make_base_name(kernel: str, is_folder: bool, output: str | None) -> str:
-    """Return the path of a kernel file's outputs without suffix; `output` may be their folder."""
+    """Return the path of a kernel file's outputs without suffix; with `is_folder`, `output` is their folder."""
     if is_folder:
         return str(Path(output or "") / Path(kernel).stem)
     if output is None:
@@ -402,7 +405,10 @@ def _plan_outputs(
     stop_after: str | None,
     level: int,
 ) -> OutputPlan:
-    """Return the outputs of a kernel file. With `--stop-after` alone there are none: the stage is printed."""
+    """Return kind, target and path of each output of a kernel file; raise a usage error if -o names another kind.
+
+    -o, --emit, --stop-after and -O decide. With `--stop-after` alone there are none: the stage is printed.
+    """
     end = LAST_STAGE.get(level, "cubin")
     named_kind = None if is_folder or output is None else _find_kind_by_suffix(output)
     only_kind = stop_after if emit is None else emit[0] if len(emit) == 1 else None
@@ -427,7 +433,7 @@ def _plan_outputs(
 
 
 def _check_reachable(plan: OutputPlan, stop_after: str | None, level: int, trace: str | None) -> None:
-    """Raise a usage error if an output needs a stage that is not reached."""
+    """Raise a usage error if an output needs a stage after --stop-after or beyond the optimisation level."""
     from tilec.driver.engine import find_position
 
     end = LAST_STAGE.get(level, "cubin")
@@ -449,7 +455,7 @@ def _make_jobs(
     report: bool,
     given: dict[str, Any],
 ) -> Iterator[CompileJob]:
-    """Yield a compile job of a kernel file for each target, which ends at the last wanted stage."""
+    """Yield one compile job of a kernel file per target, which ends at the last stage that an output needs."""
     from tilec.driver.batch import CompileJob
     from tilec.driver.engine import find_position
 
@@ -469,7 +475,7 @@ def _make_jobs(
 
 
 def _read_kernel_file(path: str) -> SourceFile:
-    """Read a kernel file. For a missing one whose name resembles a command, the error suggests that command."""
+    """Read a kernel file; if it is missing and its name looks like a command, raise an error that suggests one."""
     if not Path(path).exists() and "." not in path:
         import difflib
 
@@ -485,7 +491,7 @@ def _read_kernel_file(path: str) -> SourceFile:
 
 
 def _build_contents(plan: OutputPlan, results: dict[str, CompileResult], style: Style) -> dict[str, bytes]:
-    """Return the content of each output file."""
+    """Return the bytes of each output file by its path; raise a usage error if two targets are one machine."""
     contents: dict[str, bytes] = {}
     of_machine = {result.manifests[0].target: result for result in results.values() if result.manifests}
     if len(of_machine) < len(results) and {kind for kind, _, _ in plan.places} & set(JOINED_KINDS):
@@ -513,7 +519,7 @@ def _build_contents(plan: OutputPlan, results: dict[str, CompileResult], style: 
 
 
 def _encode_manifests(result: CompileResult) -> bytes:
-    """Return the launch manifests as JSON, in the order of the file."""
+    """Return the kernels' launch manifests as a JSON array, in the order of the file."""
     from tilec.ir.manifest import to_json
 
     records = [json.loads(to_json(manifest)) for manifest in result.manifests]
@@ -521,7 +527,7 @@ def _encode_manifests(result: CompileResult) -> bytes:
 
 
 def _list_dependencies(results: Sequence[CompileResult], targets: Sequence[str], given: dict[str, Any]) -> list[str]:
-    """Return every file that the outputs of a kernel file depend on."""
+    """Return the files that a kernel file's outputs depend on, each once: inputs, imports and target files."""
     imported = [file.path for one in results for file in one.source.imported.values()]
     machines = [str(resources.target_file(target)) for target in targets]
     return list(dict.fromkeys([*list_input_files([results[0].source.path], given), *imported, *machines]))
@@ -532,7 +538,7 @@ _UNSAFE_IN_RULES = frozenset(";&|<>()`\\*?[]~=%:")
 
 
 def _format_make_rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
-    """Return a rule of make, which Ninja and CMake also read."""
+    """Return the rule of make `outputs: inputs`; raise an error for a path with a character that make cannot have."""
     for path in (*outputs, *inputs):
         found = next((sign for sign in path if sign in _UNSAFE_IN_RULES or not sign.isprintable()), None)
         if found is not None:
@@ -542,5 +548,5 @@ def _format_make_rule(outputs: Sequence[str], inputs: Sequence[str]) -> str:
 
 
 def _escape_path(path: str) -> str:
-    """Escape a path as GCC does, for make and Ninja."""
+    """Return a path with $, blanks and # escaped as GCC escapes them, for make and Ninja."""
     return path.replace("$", "$$").replace(" ", "\\ ").replace("#", "\\#")

@@ -98,9 +98,10 @@ def calibrate(
 
 
 def _make_assembler(machine: Target) -> Callable[[Probe], bytes]:
-    """Return a function that assembles a probe for the machine, and returns its cubin."""
+    """Return a function that assembles a probe's PTX for the machine and returns its cubin."""
 
     def assemble_probe(probe: Probe) -> bytes:
+        """Return the cubin of a probe, assembled for the machine."""
         from tilec.calibrate.probe import build_ptx
         from tilec.ptx.assemble import assemble_module
 
@@ -110,7 +111,7 @@ def _make_assembler(machine: Target) -> Callable[[Probe], bytes]:
 
 
 def _write_probes(machine: Target, folder: str) -> None:
-    """Write the cubin of each probe of the machine into a folder, with a plan of them."""
+    """Assemble each of the machine's probes, and write the cubins and their plan into a folder."""
     from tilec.calibrate.measure import select_probes
 
     cubin_of = _make_assembler(machine)
@@ -129,7 +130,10 @@ def _write_probes(machine: Target, folder: str) -> None:
 
 
 def make_cubin_reader(folder: str, machine: Target) -> Callable[[Probe], bytes]:
-    """Return a function that reads a probe's cubin from the folder. Raises for one that differs from the plan."""
+    """Return a function that reads a probe's cubin from the folder of --emit, and raises if its checksum is wrong.
+
+    A plan that is unreadable or of another machine is refused at once.
+    """
     try:
         plan = schema.read_record(_ProbePlan, readers.parse_json(files.read_text(str(Path(folder) / PLAN_FILE))), "")
     except ValueError as error:
@@ -139,6 +143,7 @@ def make_cubin_reader(folder: str, machine: Target) -> Callable[[Probe], bytes]:
     sums = {(one.probe, one.file): one.sha256 for one in plan.probes}
 
     def read_cubin(probe: Probe) -> bytes:
+        """Return a probe's cubin from the folder; raise an error if its checksum is not the plan's."""
         name = f"{probe.entry}.cubin"
         cubin = files.read_bytes(str(Path(folder) / name))
         if hashlib.sha256(cubin).hexdigest() != sums.get((probe.name, name)):
@@ -150,11 +155,14 @@ def make_cubin_reader(folder: str, machine: Target) -> Callable[[Probe], bytes]:
 
 
 def _measure_machine(machine: Target, cubins: str | None, repeats: int, json_file: str | None) -> Measurement:
-    """Run the probes on this machine's GPU and return their figures. After each of them `json_file` holds the results
-    so far."""
+    """Run the probes on this machine's GPU and return their figures, saved to `json_file` before each probe.
+
+    On a terminal, the status line names the probe.
+    """
     from tilec.calibrate.measure import find_gpu, measure_target, to_json
 
     def save_measurement(measurement: Measurement) -> None:
+        """Write the results so far to the file of --json, if there is one."""
         if json_file is not None:
             files.write_all({json_file: to_json(measurement).encode()})
 
@@ -172,7 +180,7 @@ def _measure_machine(machine: Target, cubins: str | None, repeats: int, json_fil
 
 
 def _read_measurement(path: str, target: str) -> Measurement:
-    """Read the measurement that --json wrote. Raises for one of another target."""
+    """Read the measurement that --json wrote to `path`; raise an error if it is of another target."""
     from tilec.calibrate.measure import from_json
 
     measurement = from_json(files.read_text(path), path)
@@ -182,7 +190,10 @@ def _read_measurement(path: str, target: str) -> Measurement:
 
 
 def _report_measurement(measurement: Measurement, base: str, output: str | None, json_file: str | None) -> None:
-    """Print the measurement and write the files. The new text is first parsed as a target file."""
+    """Print the figures and changed cells, and write the JSON file and the rewritten target file.
+
+    The new text is first parsed as a target file. The JSON file is written even if that fails.
+    """
     from tilec.calibrate import plan
     from tilec.calibrate.measure import to_json
     from tilec.calibrate.rewrite import rewrite_rows
@@ -207,7 +218,7 @@ def _report_measurement(measurement: Measurement, base: str, output: str | None,
 
 
 def _make_figure_table(measurement: Measurement) -> Table:
-    """Return a table of the measured figures, with their spread."""
+    """Return a table of each measured figure's median cycles and spread."""
     from rich.table import Table
     from rich.text import Text
 
@@ -222,7 +233,7 @@ def _make_figure_table(measurement: Measurement) -> Table:
 
 
 def _make_cell_table(changes: tuple[Change, ...]) -> Table:
-    """Return a table of the cells of the target file, as they are and as measured."""
+    """Return a table of the changed cells of the target file, before and after, without their sources."""
     from rich.table import Table
     from rich.text import Text
 

@@ -53,7 +53,10 @@ def check(watch: bool, verbose: bool, **given: Any) -> None:
 
 
 def _check_kernels(kernels: tuple[str, ...], jobs: int, library: bool, **given: Any) -> None:
-    """Check each kernel file for each target, and report the mistakes and their number."""
+    """Check each kernel file for each target without compiling, and print the mistakes and their number.
+
+    A file of a folder that only another machine can run is noted, and one without kernels passes.
+    """
     from tilec.driver.batch import CompileJob, compile_jobs
 
     with report_mistakes(None):
@@ -70,6 +73,7 @@ def _check_kernels(kernels: tuple[str, ...], jobs: int, library: bool, **given: 
         results = (note(one) if one.source.path in below else one for one in results)
 
     def is_shown(result: CompileResult) -> bool:
+        """Return whether a result is reported: files that may lack kernels are not, if that is their only mistake."""
         return result.source.path not in libraries or [d.code for d in result.diagnostics] != ["no-kernel"]
 
     report_results(filter(is_shown, results), counted=True)
@@ -78,8 +82,10 @@ def _check_kernels(kernels: tuple[str, ...], jobs: int, library: bool, **given: 
 def _note_other_target(
     result: CompileResult, target: str, options_for: Callable[[str], CompileOptions]
 ) -> CompileResult:
-    """Return a note in place of the errors, if each of them says that `target` lacks something and a more capable
-    machine accepts the kernel."""
+    """Return the result, or another machine's with a note if all errors say that `target` lacks what that one has.
+
+    The result stays unless each error is of this sort and a more capable machine accepts the kernel.
+    """
     from tilec.driver.batch import CompileJob, compile_job
 
     if not result.failed or not all(_names_target(mistake, target) for mistake in result.diagnostics):
@@ -95,13 +101,13 @@ def _note_other_target(
 
 
 def _names_target(mistake: Diagnostic, target: str) -> bool:
-    """Return whether an error is about the machine, which its message then names."""
+    """Return whether an error's title or label names the target: it is then about the machine."""
     label = mistake.primary.text if mistake.primary is not None else ""
     return target in mistake.title or target in label
 
 
 def _find_more_capable_machines(target: str) -> list[str]:
-    """Return the machines with features that this one lacks, the oldest first."""
+    """Return the names of machines that have a feature which this one lacks, the oldest first."""
     from tilec.support.resources import target_names
     from tilec.target.table import load_target
 

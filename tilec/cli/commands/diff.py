@@ -41,7 +41,7 @@ def diff(old: str, new: str, form: str) -> None:
 
 
 def _read_record(path: str) -> dict[str, object]:
-    """Read the schedule trace of a file. Raises for a file that is none."""
+    """Return the schedule trace in a file as a JSON object; raise `bad-trace` for a file that is none."""
     try:
         return read_trace_record(files.read_text(path))
     except TraceError as error:
@@ -50,7 +50,7 @@ def _read_record(path: str) -> dict[str, object]:
 
 
 def _format_json(found: Comparison) -> str:
-    """Return the changes between two traces, and their reasons, as JSON."""
+    """Return two traces' comparison as JSON: whether they are equal, the changes, and the reasons by loop."""
     changes = [
         {"kind": c.kind, "loop": c.loop, "subject": c.subject, "old": c.old, "new": c.new, "text": str(c)}
         for c in found.changes
@@ -60,7 +60,7 @@ def _format_json(found: Comparison) -> str:
 
 
 def _format_text(found: Comparison) -> str:
-    """Return the changes between two traces, loop by loop, each loop's with the reasons."""
+    """Return the changes between two traces as text, loop by loop, each with its reasons."""
     if not found.changes:
         return "the schedules are the same"
     steps = dict(found.why)

@@ -102,7 +102,7 @@ def emulate(
 
 
 def parse_size(text: str) -> tuple[str, int]:
-    """Parse `NAME=N`, the value of --size."""
+    """Return the name and number of `NAME=N`, the value of --size; raise a usage error for another form."""
     name, _, number = text.partition("=")
     if not name.isidentifier() or not number.isdecimal():
         example = f"{name}=1024" if name.isidentifier() else "M=1024"
@@ -115,7 +115,7 @@ LaunchOptions = tuple[str | None, str | None, str | None, int | None]
 
 
 def parse_launch(launch: LaunchOptions) -> LaunchGeometry:
-    """Return the launch of a PTX file: of one block and without clusters, unless the options ask for more."""
+    """Return a PTX file's launch geometry, by default one block, no cluster; raise `bad-argument` without --block."""
     from tilec.driver.emulation.emulate_ptx import LaunchGeometry, parse_extents
 
     grid, block, cluster, smem = launch
@@ -131,11 +131,11 @@ class _RunFiles:
     timeline: str | None
 
     def check(self, read: Sequence[str]) -> None:
-        """Refuse outputs that cannot be written, or that would replace a file that is read."""
+        """Raise an error if an output cannot be written, or would replace one of the files `read`."""
         files.check_outputs([path for path in (self.outputs, self.timeline) if path is not None], read)
 
     def write(self, report: Report, arrays: Callable[[], bytes]) -> None:
-        """Write the timeline, even of a faulting kernel, and the arrays of one that ran to its end."""
+        """Write the timeline, even of a kernel that faulted, and the arrays of a kernel that did not."""
         from tilec.emu.machine.timeline import format_chrome_trace
 
         outputs: dict[str, bytes] = {}
@@ -156,7 +156,10 @@ def _emulate_kernel(
     sizes: dict[str, int],
     given: dict[str, Any],
 ) -> None:
-    """Emulate a kernel. `judges`: whether to compare with the kernel run by numpy, and the value of --expect."""
+    """Compile a kernel, run its PTX on the emulator, print each output's verdict, write files; raise faults as errors.
+
+    `judges`: whether to compare with the kernel run by numpy, and the value of --expect. Differences are errors too.
+    """
     from tilec.driver import build as driver
     from tilec.driver.emulation import emulate, expected
     from tilec.driver.emulation.compare import count_unwritten_elements, has_finite_inputs, merge_written_masks
@@ -199,7 +202,10 @@ def _emulate_kernel(
         def compare_with_reference(
             reference: emulate.KernelArguments, by: str, named: Iterable[str] | None = None
         ) -> None:
-            """Compare the outputs that are named, or all of them."""
+            """Print how outputs compare with the reference and add errors to `wrong`; raise an error if none compares.
+
+            `named` limits them to those of these names.
+            """
             compared = emulate.compare_arguments(
                 build.kernel, build.manifest, arguments, reference, written, are_inputs_finite=finite
             )
@@ -230,7 +236,7 @@ def _emulate_kernel(
 def _emulate_ptx(
     file: str, outputs: _RunFiles, entry: str | None, launch: LaunchOptions, args: tuple[str, ...], options: RunOptions
 ) -> None:
-    """Emulate a kernel of a PTX file, print its report and write its files."""
+    """Run a kernel of a PTX file on the emulator, print its report and write its files; faults are errors."""
     from tilec.driver.emulation import emulate_ptx
 
     if launch[1] is None:
@@ -252,10 +258,11 @@ def _emulate_ptx(
 
 @contextmanager
 def _track_progress(name: str, blocks: int) -> Iterator[Callable[[int, int], None]]:
-    """Show the progress of a run, and a message if it is interrupted."""
+    """Yield a function that notes how many blocks are done and draws a progress bar; end the command if interrupted."""
     reached = 0
 
     def note_progress(done: int, total: int) -> None:
+        """Remember the number of blocks done, and draw the progress bar if there is one."""
         nonlocal reached
         reached = done
         if draw is not None:
@@ -271,7 +278,7 @@ def _track_progress(name: str, blocks: int) -> Iterator[Callable[[int, int], Non
 
 
 def _print_run(report: Report) -> None:
-    """Print what a kernel has printed, and how many faults of each kind were allowed."""
+    """Print the kernel's own printed text, and how many faults of each kind --allow let pass."""
     print(make_printable(report.printed), end="")
     for kind, count in report.allowed.items():
         print(f"{count} faults of kind {kind} allowed: results may differ from run to run on a GPU")
@@ -279,7 +286,7 @@ def _print_run(report: Report) -> None:
 
 @contextmanager
 def _show_progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a progress bar on a terminal, nothing elsewhere."""
+    """Yield a function that updates a progress bar on a terminal; None if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -296,7 +303,7 @@ BY_NUMPY = "the kernel run by numpy"
 
 
 def describe_comparison(result: Comparison, by: str) -> str:
-    """Return one line on an output: the number of elements compared with `by`, and the verdict."""
+    """Return one line on an output: the elements compared with the reference `by`, the worst error, the verdict."""
     if result.is_meaningless:
         return f"{result.name}: {result.not_finite:,} of {result.elements:,} elements are NaN or infinite: MISMATCH"
     if not result.compared:
@@ -308,7 +315,7 @@ def describe_comparison(result: Comparison, by: str) -> str:
 
 
 def nothing_compared(kernel: str, ran: int, blocks: int) -> Diagnostic:
-    """Return the error of a sample that says nothing: none of its blocks wrote an output."""
+    """Return the error `nothing-compared`: none of the sampled blocks wrote an output."""
     title = f"the {ran} of {blocks} blocks of {kernel} that ran wrote no output, so nothing was compared"
     note = "in a persistent grid a block may have no work for these sizes"
     advice = "give a larger --grid-sample or another --seed, or remove --grid-sample to run every block"
@@ -324,8 +331,10 @@ def _describe_share(result: Comparison) -> str:
 
 
 def build_mismatch_diagnostic(result: Comparison, by: str, warnings: Iterable[Diagnostic]) -> Diagnostic:
-    """Return the error for an output that does not match. `warnings` are the kernel's: an uninitialised tile explains
-    NaN."""
+    """Return the error for an output that differs from the reference `by`, or is NaN or infinite.
+
+    `warnings` are the kernel's: an uninitialised tile explains NaN.
+    """
     if not result.is_meaningless:
         where = f"{result.name}[{', '.join(map(str, result.worst))}]"
         note = f"{where} is {result.found:.8g}, {by} has {result.expected:.8g}"
@@ -341,7 +350,7 @@ def build_mismatch_diagnostic(result: Comparison, by: str, warnings: Iterable[Di
 
 
 def build_unwritten_warnings(elements: Iterable[tuple[str, int, int]]) -> list[Diagnostic]:
-    """Return a warning for each output that blocks left partly unwritten, with both counts."""
+    """Return a warning for each output of (name, unwritten elements, all elements)."""
     titles = (f"no block wrote {count:,} of the {total:,} elements of {name}" for name, count, total in elements)
     advice = "check the grid and the indices of the stores"
     return [Diagnostic("unwritten-elements", title, help=advice, severity="warning") for title in titles]

@@ -72,7 +72,7 @@ def fmt(kernels: tuple[str, ...], check: bool, diff: bool) -> None:
 
 
 def _format_patch(path: str, before: bytes, after: bytes) -> Iterator[str]:
-    """Yield the lines of a patch of the file, as `patch` takes it."""
+    """Yield the lines of a unified diff of the file's bytes before and after, as `patch` takes it."""
     old, new = (text.decode().splitlines(keepends=True) for text in (before, after))
     for line in difflib.unified_diff(old, new, path, path):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

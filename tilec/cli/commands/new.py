@@ -45,7 +45,7 @@ def new(name: str, template: str) -> None:
 
 
 def _check_name(name: str, kernel: str) -> None:
-    """Raise unless the name can be that of a kernel and has no meaning in its text."""
+    """Raise `bad-project-name` unless the name is a valid kernel name that the template's text does not use."""
     if re.fullmatch(r"[a-z][a-z0-9_]*", name) is None or keyword.iskeyword(name):
         raise_error("bad-project-name", f"'{name}' cannot be the name of a kernel",
              help="use lower-case letters, digits and _, a letter first, and no Python keyword")  # fmt: skip
@@ -54,14 +54,14 @@ def _check_name(name: str, kernel: str) -> None:
 
 
 def _fill_template(text: str, values: dict[str, str]) -> str:
-    """Replace each placeholder in the text by its value."""
+    """Return the text with each placeholder replaced by its value."""
     for place, value in values.items():
         text = text.replace(place, value)
     return text
 
 
 def _write_folder(folder: Path, contents: dict[str, bytes]) -> None:
-    """Write the whole folder or nothing."""
+    """Create a folder with these files, all or nothing; raise an error if it exists."""
     if folder.exists() or folder.is_symlink():
         raise_error("folder-exists", f"{folder} exists already", help="choose another name, or remove it")
     files.make_folder(str(folder))

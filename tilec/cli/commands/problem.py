@@ -31,8 +31,10 @@ class ProblemOutputs:
 
 
 def solve_problem_file(path: str, wanted: ProblemOutputs, seconds: float | None, scheduler: Scheduler) -> None:
-    """Solve each problem of the file, print the results and write them. With a limit of `seconds` for each problem the
-    results depend on the clock."""
+    """Solve each scheduling problem of a JSON file, print the results, and write schedules and a page if asked.
+
+    With a limit of `seconds` for each problem the results depend on the clock.
+    """
     files.check_outputs([out for out in (wanted.output, wanted.html) if out is not None], [path])
     problems, is_list = read_problems(files.read_text(path), path)
     load_solver()  # not part of the seconds
@@ -50,7 +52,7 @@ def solve_problem_file(path: str, wanted: ProblemOutputs, seconds: float | None,
 
 
 def read_problems(text: str, path: str) -> tuple[list[Problem], bool]:
-    """Return the problems in a file, and whether they are in an array."""
+    """Return the scheduling problems in JSON text, and whether they are in an array; raise `bad-problem`."""
     try:
         value = readers.parse_json(text)
     except ValueError as error:
@@ -62,7 +64,10 @@ def read_problems(text: str, path: str) -> tuple[list[Problem], bool]:
 
 
 def _solve_and_show(problem: Problem, seconds: float | None, scheduler: Scheduler, as_json: bool) -> Solution:
-    """Solve a problem and print the result."""
+    """Return the solution of a problem, printed with its explanation; raise `unschedulable` if there is none.
+
+    It is printed as one JSON line or as tables.
+    """
     began = time.monotonic()
     try:
         limit = inf if seconds is None else seconds
@@ -93,8 +98,10 @@ def _solve_and_show(problem: Problem, seconds: float | None, scheduler: Schedule
 
 
 def _record_solution(problem: Problem, solution: Solution) -> dict[str, Any]:
-    """Return the schedule as JSON, with ops by their index in the file. It has no times, so that equal problems without
-    a limit give equal bytes."""
+    """Return a problem's schedule, bounds and heuristic results as a JSON object, with ops by index.
+
+    It has no times, so that equal problems without a limit give equal bytes.
+    """
     schedule = solution.schedule
     return {
         "name": problem.name,

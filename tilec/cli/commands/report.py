@@ -42,6 +42,13 @@ if TYPE_CHECKING:
 )
 @click.option("--counters", is_flag=True, help="Also simulate, and print the figures under Nsight Compute's names.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
+@click.option(
+    "--contents",
+    multiple=True,
+    metavar="NAME=N[,N…]",
+    help="The elements of a tensor of integers that decides how long loops run: one number for all of them, or each in "
+    "row-major order.",
+)
 @watch_option
 @add_kernel_options
 def report(
@@ -49,19 +56,20 @@ def report(
     html: str | None,
     counters: bool,
     sizes: tuple[str, ...],
+    contents: tuple[str, ...],
     watch: bool,
-    verbose: bool,
     **given: Any,
 ) -> None:
     """Say how long kernels are predicted to take and what bounds them; with --html, show all there is to see."""
     if given["opt_level"] < 2:
         fail_usage("a report needs a cubin: compile with -O2 or -O3")
+    del given["verbose"]  # there is no assembler's report here
     if len(kernels) * len(parse_target_names(given)) > 1:
         for option in (name for name in ("schedule", "tuned") if given[name] is not None):
             fail_usage(f"--{option} needs a single kernel file and a single target")
     from tilec.cli.commands.emulate import parse_size
 
-    wanted = _Wanted(html, counters, dict(map(parse_size, sizes)))
+    wanted = _Wanted(html, counters, dict(map(parse_size, sizes)), dict(map(_parse_contents, contents)))
     if watch:
         run_and_watch(lambda: _report_kernels(kernels, wanted, given))
     _report_kernels(kernels, wanted, given)
@@ -69,15 +77,30 @@ def report(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Where pages go, whether kernels are simulated too, and the sizes that they are launched with."""
+    """The place of pages, whether kernels are simulated too, the sizes that they are launched with, and the known
+    contents of tensors."""
 
     html: str | None
     counters: bool
     sizes: dict[str, int]
+    contents: dict[str, int | tuple[int, ...]]
+
+
+def _parse_contents(text: str) -> tuple[str, int | tuple[int, ...]]:
+    """Return name and elements of `NAME=N` or `NAME=N,N,…`, the value of --contents; raise a usage error if wrong."""
+    name, _, listed = text.partition("=")
+    numbers = listed.split(",")
+    if not name.isidentifier() or not all(number.removeprefix("-").isdecimal() for number in numbers):
+        example = name if name.isidentifier() else "lengths"
+        raise click.UsageError(
+            f"--contents {text}: write the tensor and its elements, as in --contents {example}=1024 or "
+            f"--contents {example}=1000,24"
+        )
+    return name, int(listed) if len(numbers) == 1 else tuple(map(int, numbers))
 
 
 def _report_kernels(kernels: Sequence[str], wanted: _Wanted, given: dict[str, Any]) -> None:
-    """Print each kernel's predicted time for each target, and write pages with an index if asked."""
+    """Compile each kernel for each target, print its predicted time, and write the HTML pages and index if asked."""
     targets, html = parse_target_names(given), wanted.html
     with report_mistakes(None):
         jobs: list[tuple[SourceFile, CompileOptions, str | None]] = []
@@ -103,14 +126,14 @@ def _report_kernels(kernels: Sequence[str], wanted: _Wanted, given: dict[str, An
 
 
 def _get_page_path(html: str, kernel: str, target: str, of_kernels: bool, of_targets: bool) -> str:
-    """Return the path of a page: `html` itself, or in that folder under the names of kernel file and target."""
+    """Return the path of a kernel's page: `html` itself, or in that folder, named by kernel file and target."""
     if not (of_kernels or of_targets or html.endswith("/")):
         return html
     return str(Path(html) / f"{Path(kernel).stem}{f'.{target_stem(target)}' if of_targets else ''}.html")
 
 
 def _get_index_path(html: str | None, places: Sequence[str | None]) -> str | None:
-    """Return the path of the index of several pages; a kernel called `index` keeps its page."""
+    """Return the path of the index of several pages, which avoids a page called `index`; None for fewer pages."""
     if html is None or len(places) < 2:
         return None
     place = str(Path(html) / "index.html")
@@ -120,12 +143,12 @@ def _get_index_path(html: str | None, places: Sequence[str | None]) -> str | Non
 def _report_page(
     source: SourceFile, options: CompileOptions, page: str | None, wanted: _Wanted, rows: list[IndexRow]
 ) -> dict[str, bytes]:
-    """Print the report, add the kernels' rows of the index, and return the page to write, if any, by its path."""
+    """Compile and print the report; for a `page`, append to `rows`, and return the page's bytes by its path."""
     from tilec.driver import build as driver
 
     observer = driver.Observer()
     library = driver.build_library(source, options, observer)
-    reports = driver.build_reports(library, wanted.sizes)
+    reports = driver.build_reports(library, wanted.sizes, wanted.contents)
     show_diagnostics(observer.warnings, source)
     codes = driver.find_library_loop_codes(library)
     for each in reports:
@@ -148,7 +171,7 @@ def _report_page(
 
 
 def make_report_tables(report: Report) -> Iterator[RenderableType]:
-    """Yield the predicted time of a kernel, what bounds it, and the levels of its loops."""
+    """Yield tables of a kernel's predicted time, what bounds it, its roofline, and the levels of its loops."""
     time = report.at(report.predicted)
     yield Text(
         f"{report.kernel} on {report.machine}: {time:,.1f} µs predicted for {report.counted_blocks}{report.assumption}",
@@ -166,7 +189,7 @@ def make_report_tables(report: Report) -> Iterator[RenderableType]:
     table.add_row("roofline", f"{least:,.1f} µs by {report.limit}{near}")
     if report.loaded_clock_mhz != report.clock_mhz:
         busy = f"tensor cores busy {show_share(report.tensor_share)} of the time"
-        table.add_row("clock", f"{report.loaded_clock_mhz:,} MHz of {report.clock_mhz:,}: {busy}")
+        table.add_row("clock", f"{report.loaded_clock_mhz:,} MHz: {busy}")
     table.add_row("waves", f"{report.predicted.waves:,}")
     fits = ", ".join(f"{count:,} by {name}" for name, count in report.fits)
     table.add_row("blocks of an SM", f"{report.together} ({fits})")
@@ -185,7 +208,7 @@ def make_report_tables(report: Report) -> Iterator[RenderableType]:
 
 
 def _make_counter_tables(library: Library, sizes: dict[str, int]) -> Iterator[RenderableType]:
-    """Yield the simulated counters of each kernel, under the names of Nsight Compute."""
+    """Simulate each kernel and yield a table of its counters under Nsight Compute's names, or why there is none."""
     from tilec.driver.simulate import simulate_library
     from tilec.simulate.counters import compute_counters, format_amount
 
@@ -200,7 +223,7 @@ def _make_counter_tables(library: Library, sizes: dict[str, int]) -> Iterator[Re
 
 
 def make_loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[RenderableType]:
-    """Yield the loops of a kernel in machine code, one row for each role, beside their solved interval."""
+    """Yield a table of a kernel's loops in machine code, by role, beside the solved interval; nothing without loops."""
     from tilec.driver.machine_code import describe_wait, merge_waits_by_line
 
     table = create_table(

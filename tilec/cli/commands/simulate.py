@@ -31,7 +31,7 @@ class SimulationOutputs:
 
     @property
     def files(self) -> list[str]:
-        """Return the paths of the wanted files."""
+        """Return the paths of the files to write: timeline and page, as far as they are wanted."""
         return [file for file in (self.timeline, self.html) if file is not None]
 
 
@@ -87,7 +87,7 @@ def simulate(
 def _simulate_kernel(
     file: str, wanted: SimulationOutputs, blocks: int, sizes: tuple[str, ...], given: dict[str, Any]
 ) -> None:
-    """Compile and simulate a kernel file, write the wanted files and print its figures."""
+    """Compile and simulate a kernel file, write the wanted files and print cycles and their distribution."""
     with report_mistakes(None):
         source = files.read_source(file)
         options = make_compile_options(given)
@@ -100,7 +100,7 @@ def _simulate_kernel(
 
 
 def _predict_microseconds(build: Build, sizes: tuple[str, ...], blocks: int) -> float | None:
-    """Return the microseconds that `tilec report` predicts for these sizes; None where a part of the grid is run."""
+    """Return the µs that `tilec report` predicts; None for a part of the grid, or where it assumes sizes."""
     from tilec.cli.commands.emulate import parse_size
     from tilec.driver.build import build_report
 
@@ -113,7 +113,7 @@ def _predict_microseconds(build: Build, sizes: tuple[str, ...], blocks: int) -> 
 def simulate_kernel_file(
     source: SourceFile, options: CompileOptions, sizes: tuple[str, ...], blocks: int = 0, *, draws: bool = False
 ) -> tuple[Build, Simulation]:
-    """Build a kernel and simulate it; `sizes` are the values of --size. Errors end the command."""
+    """Return the build of a kernel and its simulation with the values of --size; errors end the command."""
     from tilec.cli.commands.emulate import parse_size
     from tilec.driver import build as driver, simulate
     from tilec.driver.emulation import emulate
@@ -141,7 +141,7 @@ def _simulate_ptx(
     args: tuple[str, ...],
     given: dict[str, Any],
 ) -> None:
-    """Simulate a kernel of a PTX file, write the wanted files and print its figures."""
+    """Simulate a kernel of a PTX file, write the wanted files and print its figures; errors end the command."""
     from tilec.cli.commands.emulate import parse_launch
     from tilec.driver import simulate
     from tilec.driver.emulation import emulate_ptx
@@ -175,7 +175,10 @@ def _write_and_print(
     events: list[dict[str, Any]],
     predicted: float | None = None,
 ) -> None:
-    """Write the wanted files, then print: whoever closes standard output early has the files."""
+    """Write the wanted timeline and page of a simulation, then print its figures and counters.
+
+    In this order, whoever closes standard output early has the files.
+    """
     from tilec.simulate import counters, text, timeline
 
     written: dict[str, bytes] = {}

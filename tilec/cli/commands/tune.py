@@ -112,7 +112,7 @@ class _SchedulerParam(click.ParamType[str]):
     name = "scheduler"
 
     def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
-        """Return the word, if it is a scheduler of pipelines or an address."""
+        """Return the value of --scheduler if it is a scheduler of pipelines or an address; else fail."""
         if value not in SCHEDULERS and not _is_address(value):
             words = ", ".join(SCHEDULERS)
             examples = " or ".join(ADDRESSES.values())
@@ -127,11 +127,15 @@ for _option in tune.params:
 
 
 def _is_address(word: str) -> bool:
+    """Return whether a value of --scheduler is the address of an engine: it has a colon, or is `auto`."""
     return ":" in word or word == "auto"
 
 
 def _split_scheduler(engine: str, given: str) -> tuple[str | None, str]:
-    """Return the address of the engine's scheduler, if there is one, and the scheduler of pipelines."""
+    """Return engine address or None, and the scheduler of pipelines, the default beside an address; fail if they clash.
+
+    An address needs an engine, and an engine an address.
+    """
     if not _is_address(given):
         if engine in ADDRESSES:
             fail_usage(f"--engine {engine} needs the address of its scheduler: --scheduler {ADDRESSES[engine]}")
@@ -159,8 +163,10 @@ class SearchRequest:
 def _build_space(
     source: SourceFile, base: CompileOptions, space_file: str
 ) -> tuple[Space, tuple[str, ...], Point, tuple[str, ...]]:
-    """Return the search space, the constants that are stage counts, the file as written, and what is left out. The
-    source learns its imports."""
+    """Return the space, stage constants, the file as a point and what is left out; raise an error if empty or huge.
+
+    The stage constants are those that count stages. The source learns its imports.
+    """
     from tilec.driver.observer import Observer
     from tilec.frontend.imports import read_imports
     from tilec.frontend.syntax.parse import parse_file
@@ -197,7 +203,7 @@ def _build_space(
 
 
 def _list_alternatives(source: SourceFile, base: CompileOptions, written: Point) -> tuple[Point, ...]:
-    """Return variants of the file as written, each with one decision of the compiler changed."""
+    """Return points for the file as written with one decision of the compiler changed; none if it has errors."""
     from tilec.driver import build as driver
     from tilec.tune.knobs import list_alternative_points
 
@@ -209,7 +215,7 @@ def _list_alternatives(source: SourceFile, base: CompileOptions, written: Point)
 
 
 def _describe_inputs(request: SearchRequest) -> dict[str, str]:
-    """Return all inputs of trials besides the point."""
+    """Return as texts all inputs that trials of all points share: tilec's version, kernel, target and options."""
     from tilec.sched.cache import ORTOOLS, SOLVER
 
     rest = replace(request.base, cache_dir=None, solve_afresh=False, silenced=(), errors=(), target="", calibration="")
@@ -224,7 +230,7 @@ def _describe_inputs(request: SearchRequest) -> dict[str, str]:
 def _run_search(
     request: SearchRequest, journal_file: str, engine_name: str, workers: int | str
 ) -> tuple[SearchResult, TrialWork]:
-    """Run the trials on so many local processes, or on the workers of the engine at an address."""
+    """Run the search on so many local processes or on the engine at an address; return its result and functions."""
     from tilec.cli.commands.tune_view import watch_search
     from tilec.target.table import load_target
     from tilec.tune import trial
@@ -238,6 +244,7 @@ def _run_search(
     engine, gpu = _make_engine(engine_name, workers, target)
 
     def make_variant(point: Point) -> trial.Variant:
+        """Return the task of a trial: the kernel, compiled with this point's constants and options."""
         path, text, options = request.source.path, request.source.text, apply_point(point, request.base)
         return trial.Variant(path, text, options, bool(gpu), request.seconds)
 
@@ -259,7 +266,10 @@ def _run_search(
 
 
 def _make_engine(name: str, workers: int | str, target: Target) -> tuple[Engine, str]:
-    """Return the engine for trials and the GPU that measures them: "" unless all machines have that GPU."""
+    """Return the engine for trials, and the name of the GPU that all its machines have, else "".
+
+    Trials are measured on that GPU.
+    """
     from tilec.tune.measure import find_gpu_for
 
     if isinstance(workers, int):
@@ -272,7 +282,7 @@ def _make_engine(name: str, workers: int | str, target: Target) -> tuple[Engine,
 
 
 def _connect_engine(engine: str, address: str) -> DaskEngine | RayEngine:
-    """Return the engine with workers on other machines."""
+    """Return the Ray or dask engine at this address, whose workers may be on other machines."""
     if engine == "ray":
         from tilec.tune.ray_engine import RayEngine
 
@@ -283,12 +293,12 @@ def _connect_engine(engine: str, address: str) -> DaskEngine | RayEngine:
 
 
 def _count_variants(request: SearchRequest, found: SearchResult) -> int:
-    """Count the points of the space, and the file as written where it is none of them."""
+    """Return the number of points in the space, plus one if the file as written is none of them."""
     return request.space.size + (found.baseline not in {tuple(sorted(point)) for point in request.space.points()})
 
 
 def _report_search(request: SearchRequest, found: SearchResult, work: TrialWork, output: str) -> None:
-    """Print the best trials, and write the best one to the output file."""
+    """Write the best trial to the output file, and print the best trials; raise an error if no variant can be built."""
     from tilec.cli.commands.tune_view import compare_with_baseline, format_microseconds, list_refusals, make_best_table
     from tilec.driver import build as driver
     from tilec.target.table import load_target

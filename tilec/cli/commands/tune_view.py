@@ -39,12 +39,12 @@ class SearchWatcher:
         self.bars = {name: self.progress.add_task(name, total=None, visible=False) for name in ("predicting", "trying")}
 
     def found(self, point: Point, outcome: Outcome, is_new: bool) -> None:
-        """Keep a trial that could be built, for the table of the best."""
+        """Remember a trial for the table of the best, unless it could not be built."""
         if not outcome.refusal:
             self.trials.append((point, outcome))
 
     def show_progress(self, phase: str, done: int, total: int) -> None:
-        """Draw the progress of a phase, predicting or trying, and below it the best trials so far."""
+        """Update a phase's progress bar, and on a terminal draw it with the best trials so far."""
         self.progress.update(self.bars[phase], completed=done, total=total, visible=True)
         if self.live is not None:
             built = sorted(self.trials, key=lambda trial: trial[1].rank(self.gpu))
@@ -54,7 +54,7 @@ class SearchWatcher:
 
 @contextmanager
 def watch_search(gpu: str, clock_mhz: int) -> Iterator[SearchWatcher]:
-    """Watch a search, live where standard error is a terminal."""
+    """Yield a watcher of a search, which draws live if standard error is a terminal."""
     out = make_console(stderr=True)
     if not out.is_terminal:
         yield SearchWatcher(gpu, clock_mhz, None)
@@ -64,7 +64,7 @@ def watch_search(gpu: str, clock_mhz: int) -> Iterator[SearchWatcher]:
 
 
 def format_microseconds(outcome: Outcome, gpu: str, clock_mhz: int) -> str:
-    """Return the time of a trial: measured on `gpu`, or predicted if there is none."""
+    """Return the time of a built trial as text: measured on `gpu`, or predicted if there is none."""
     cost = outcome.cost(gpu)
     assert cost is not None, "what cannot be built takes no time"
     return f"{cost * 1000 if gpu else cost / clock_mhz:,.1f} µs"
@@ -73,7 +73,7 @@ def format_microseconds(outcome: Outcome, gpu: str, clock_mhz: int) -> str:
 def make_best_table(
     built: Sequence[tuple[Point, Outcome]], gpu: str, clock_mhz: int, baseline: Point | None = None
 ) -> Table:
-    """Return a table of the baseline and the best trials, the best first, with the changes of each to the baseline.
+    """Return a table of the baseline, if given, and the ten best trials, each with its changes to the baseline.
 
     Trials that differ only in options which change nothing share a row.
     """
@@ -98,7 +98,10 @@ def make_best_table(
 
 
 def _merge_rows(built: Sequence[tuple[Point, Outcome]], baseline: Point | None) -> list[tuple[list[Point], Outcome]]:
-    """Return the rows of the table, the baseline's first. Points with the same code, as far as known, share a row."""
+    """Return the table's rows, the baseline's first; points with equal constants and equal outcome share a row.
+
+    Measured times may differ.
+    """
     rows: dict[tuple[object, ...], tuple[list[Point], Outcome]] = {}
     for point, outcome in sorted(built, key=lambda trial: trial[0] != baseline):
         constants = tuple((name, value) for name, value in point if not name.startswith(OPTION_PREFIX))
@@ -108,12 +111,12 @@ def _merge_rows(built: Sequence[tuple[Point, Outcome]], baseline: Point | None) 
 
 
 def _describe_changes(point: Point, before: Mapping[str, Value]) -> str:
-    """Return the constants and options of a point that differ from `before`."""
+    """Return the constants and options of a point that differ from `before`, as `name=value, …`."""
     return ", ".join(f"{name}={value}" for name, value in point if before.get(name) != value)
 
 
 def compare_with_baseline(found: SearchResult, best: Outcome, gpu: str, clock_mhz: int) -> str:
-    """Compare the best variant with the file as written."""
+    """Return a sentence that compares the best variant's time with that of the file as written."""
     written = dict(found.trials)[found.baseline]
     if written.refusal:
         return f"the file as written cannot be built: {written.refusal}"
@@ -127,7 +130,7 @@ def compare_with_baseline(found: SearchResult, best: Outcome, gpu: str, clock_mh
 
 
 def list_refusals(found: SearchResult) -> Iterator[str]:
-    """Yield the reasons why variants could not be built, the most common first."""
+    """Yield the three most common reasons why variants could not be built, each with its count."""
     reasons = {rejection.point: rejection.reason for rejection in found.ranking.rejected}
     reasons |= {point: outcome.refusal for point, outcome in found.trials if outcome.refusal}
     for reason, count in Counter(reasons.values()).most_common(3):

@@ -15,12 +15,12 @@ from tilec.ptx.module import Address, Guard, Imm, Reg, Symbol
 
 
 def address_own_barrier(barrier: Barrier, state: State) -> Address:
-    """Return the shared address of a barrier."""
+    """Return the shared address of one of the kernel's own mbarriers, by its name and index."""
     return address_barrier(barrier, state.scalars, state.barriers[barrier.name])
 
 
 def address_barrier(barrier: Barrier, scalars: Scalars, first: int) -> Address:
-    """Return the shared address of a barrier, given the offset of the buffer's first one."""
+    """Return the shared address of a barrier buffer's element, given the offset of the first one."""
     base = scalars.get_register(SHARED_BASE)
     form = affine_form(barrier.index)
     constant = first + MBARRIER_BYTES * form.constant
@@ -31,14 +31,15 @@ def address_barrier(barrier: Barrier, scalars: Scalars, first: int) -> Address:
 
 
 def emit_thread_test(state: State, number: int) -> Reg:
-    """Emit the test whether this thread has this number in its role."""
+    """Return a predicate that holds in the role's thread of this number."""
     return state.builder.create("pred", "setp.eq.u32", state.scalars.get_register(THREAD), Imm(number))
 
 
 def get_warpgroup_index(state: State) -> Reg:
-    """Return the number of the thread's warpgroup in its role."""
+    """Return a register with the number of the thread's warpgroup in its role, computed once."""
 
     def compute_index() -> Reg:
+        """Emit the warp's index / 4, less the role's first warpgroup unless roles are explicit."""
         number = state.builder.create("b32", "shr.u32", state.scalars.get_register(WARP), Imm(2))
         first = 0 if state.program.explicit_roles else state.role.first_warp // WARPGROUP_WARPS
         return state.builder.create("b32", "sub.u32", number, Imm(first)) if first else number
@@ -47,14 +48,14 @@ def get_warpgroup_index(state: State) -> Reg:
 
 
 def emit_warpgroup_sync(op: WarpgroupSync, state: State) -> None:
-    """Emit the named barrier at which the warps of each warpgroup meet."""
+    """Emit the wait of each warpgroup's threads for one another, at a named barrier of their own."""
     number = get_warpgroup_index(state)
     mine = state.scalars.create_once(("meeting", op.first, number), "add.u32", number, Imm(op.first))
     state.builder.emit("bar.sync", mine, Imm(WARPGROUP_THREADS))
 
 
 def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: State) -> None:
-    """Emit an arrival, an announcement of bytes or a wait at an mbarrier of the kernel."""
+    """Emit an arrival, an announcement of bytes or a wait at an mbarrier of the kernel's own."""
     builder = state.builder
     address = address_own_barrier(op.barrier, state)
     match op:
@@ -87,7 +88,7 @@ def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: S
 
 
 def emit_phase_wait(address: Address, parity: Reg, state: State) -> None:
-    """Emit the loop that waits for the phase of this parity. Before sm_90 it spins, for lack of try_wait."""
+    """Emit a loop that polls an mbarrier until its phase of this parity is over; before sm_90 by test_wait."""
     builder = state.builder
     waits = "try_wait" if state.target.has("tma") else "test_wait"
     again = builder.new_label("wait")

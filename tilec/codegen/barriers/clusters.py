@@ -16,7 +16,7 @@ from tilec.ptx.module import Address, Guard, Imm, Operand, Reg, Symbol
 
 
 def find_launch_attributes(operations: Sequence[warp.Operation]) -> tuple[Attribute, ...]:
-    """Return the launch attributes that the program's operations need."""
+    """Return the launch attributes that the operations need: cooperative for a grid sync, dependent for a grid wait."""
     needed: list[Attribute] = []
     if any(isinstance(op, warp.GridSync) for op in operations):
         needed.append("cooperative")
@@ -26,9 +26,11 @@ def find_launch_attributes(operations: Sequence[warp.Operation]) -> tuple[Attrib
 
 
 def emit_start_barrier(program: warp.Program, builder: Builder) -> None:
-    """Emit the wait until barriers are initialised and tensor memory is allocated. All threads of the cluster wait if
-    its blocks signal or store to one another, for which they must have begun (CUDA programming guide, distributed
-    shared memory); otherwise those of the block."""
+    """Emit the wait until barriers and tensor memory are set up: of the cluster, the block, or none if not needed.
+
+    All threads of the cluster wait if its blocks signal or store to one another, for which they must have begun (CUDA
+    programming guide, distributed shared memory).
+    """
     sends = any(isinstance(op, warp.Elementwise) and op.block is not None for op in program.operations())
     if sends or program.signals_blocks or any(ring.crosses_blocks for ring in program.rings):
         emit_cluster_barrier(builder)
@@ -37,13 +39,16 @@ def emit_start_barrier(program: warp.Program, builder: Builder) -> None:
 
 
 def emit_cluster_barrier(builder: Builder) -> None:
-    """Emit the barrier of all threads of the cluster. At the end it keeps blocks alive that others still signal."""
+    """Emit an arrival at, and wait for, the barrier of all threads of the cluster.
+
+    At the end it keeps blocks alive that others still signal.
+    """
     builder.emit("barrier.cluster.arrive.release.aligned")
     builder.emit("barrier.cluster.wait.acquire.aligned")
 
 
 def prepare_role(role: warp.Role, state: State) -> None:
-    """Compute once what the role needs to know of its cluster: shares, mates, pair and head."""
+    """Emit, and set in `state`, what the role's operations need of the cluster: shares, mates, pair and head."""
     operations = list(warp.walk_operations(role.body))
     for axes in dict.fromkeys(op.shared for op in operations if isinstance(op, warp.TmaLoad) and op.shared):
         state.shares[axes] = _prepare_share(axes, state)
@@ -60,17 +65,17 @@ def prepare_role(role: warp.Role, state: State) -> None:
 
 
 def _read_rank(state: State) -> Reg:
-    """Emit the block's rank in its cluster."""
+    """Emit the read of the block's rank in its cluster, and return its register."""
     return state.builder.create("b32", "mov.u32", Reg("%cluster_ctarank"))
 
 
 def _get_cluster_digit(axis: str, state: State) -> Reg:
-    """Return the block's index in its cluster along an axis."""
+    """Return a register with the block's index in its cluster along an axis, read once."""
     return state.scalars.create_once(("cluster place", axis), "mov.u32", Reg(f"%cluster_ctaid.{axis}"))
 
 
 def _combine_digits(digits: list[tuple[Reg, int]], state: State) -> Operand:
-    """Emit the sum of these digits times their weights."""
+    """Emit the sum of digits times weights, and return it; 0 without digits."""
     total: Operand = Imm(0)
     for digit, weight in digits:
         total = state.builder.create("b32", "mad.lo.u32", digit, Imm(weight), total)
@@ -78,7 +83,7 @@ def _combine_digits(digits: list[tuple[Reg, int]], state: State) -> Operand:
 
 
 def _prepare_share(axes: str, state: State) -> MulticastShare:
-    """Compute this block's slice of a multicast load along these axes, and the blocks that get it."""
+    """Return this block's slice number of a multicast load along these axes, and the mask of blocks that get it."""
     cluster, builder = state.program.cluster, state.builder
     mine = [
         (_get_cluster_digit(axis, state), count_multicast_blocks(cluster, axes[:place]))
@@ -91,7 +96,7 @@ def _prepare_share(axes: str, state: State) -> MulticastShare:
 
 
 def _compute_mask(axes: str, state: State) -> Operand:
-    """Emit the mask with a bit for each block that differs from this one along the axes only."""
+    """Return the mask of this block and the cluster's blocks that differ from it along these axes only."""
     cluster = state.program.cluster
     first = sum(1 << mate for mate in multicast_ranks(cluster, axes))
     others = [
@@ -105,7 +110,7 @@ def _compute_mask(axes: str, state: State) -> Operand:
 
 
 def compute_mates_mask(shared: tuple[str, ...], state: State) -> Operand:
-    """Emit the mask of all blocks of `_compute_mask` for each of the groups of axes."""
+    """Return the mask of this block and of those that differ from it along one of the groups of axes only."""
     all_of_them, *more = (_compute_mask(axes, state) for axes in shared)
     for mask in more:
         all_of_them = state.builder.create("b32", "or.b32", all_of_them, mask)
@@ -113,7 +118,7 @@ def compute_mates_mask(shared: tuple[str, ...], state: State) -> Operand:
 
 
 def _prepare_mate(shared: tuple[str, ...], state: State) -> RingMate:
-    """Compute the block that a lane signals: lane n of each warp signals block n, if that is a mate."""
+    """Return, for lane n of each warp, whether block n shares the ring, and that block's shared-memory address."""
     builder, all_of_them = state.builder, compute_mates_mask(shared, state)
     lane = builder.create("b32", "and.b32", state.scalars.get_register(THREAD), Imm(31))
     bit = builder.create("b32", "and.b32", builder.create("b32", "shr.u32", all_of_them, lane), Imm(1))
@@ -124,7 +129,7 @@ def _prepare_mate(shared: tuple[str, ...], state: State) -> RingMate:
 
 
 def _locate_leader(rank: Reg, first: Operand, state: State) -> LeaderBlock:
-    """Locate the first block of a pair or cluster, by this block's rank in the cluster and that of the first."""
+    """Return the offset from this block's shared memory to that of block `first`, and whether this is that block."""
     builder, base = state.builder, state.scalars.get_register(SHARED_BASE)
     theirs = builder.create("b32", "mapa.shared::cluster.u32", base, first)
     away = builder.create("b32", "sub.u32", theirs, base)
@@ -132,7 +137,7 @@ def _locate_leader(rank: Reg, first: Operand, state: State) -> LeaderBlock:
 
 
 def address_in_leader(barrier: Address, cursor: warp.Cursor, leader: LeaderBlock, state: State) -> Address:
-    """Return the address of a version's barrier in the first block of the pair, or of the cluster."""
+    """Return the address of a version's barrier in the shared memory of the pair's or cluster's first block."""
     place, away = barrier.base, leader.away
     moves = state.addresses.positions[cursor.name].moves
     theirs = state.scalars.create_once(("first block's barrier", cursor.name, moves), "add.u32", place, away)
@@ -140,8 +145,10 @@ def address_in_leader(barrier: Address, cursor: warp.Cursor, leader: LeaderBlock
 
 
 def emit_peer_wait(state: State) -> None:
-    """Emit the wait of a warp for its counterpart in the pair's other block, by an mbarrier of both blocks. The
-    cluster's barrier would not do: other roles have ended, or still wait for these blocks' rings."""
+    """Emit a warp's wait, possible once only, for its counterpart in the pair's other block, by mbarriers.
+
+    The cluster's barrier would not do: other roles have ended, or still wait for these blocks' rings.
+    """
     builder, base, at = state.builder, state.scalars.get_register(SHARED_BASE), state.program.peer_barrier_at
     rank = builder.create("b32", "mov.u32", Reg("%cluster_ctarank"))
     theirs = builder.create("b32", "mapa.shared::cluster.u32", base, builder.create("b32", "xor.b32", rank, Imm(1)))
@@ -157,14 +164,14 @@ def emit_peer_wait(state: State) -> None:
 
 
 def emit_skip_second_block(end: str, builder: Builder) -> None:
-    """Emit the branch of the pair's second block to the end: the first block's thread issues for both."""
+    """Emit a branch by which the pair's second block goes to `end`: the first block's thread issues for both."""
     rank = builder.create("b32", "mov.u32", Reg("%cluster_ctarank"))
     bit = builder.create("b32", "and.b32", rank, Imm(1))
     builder.emit("bra", Symbol(end), guard=builder.create("pred", "setp.ne.u32", bit, Imm(0)))
 
 
 def emit_release_to_mates(ring: warp.Ring, cursor: warp.Cursor, state: State) -> None:
-    """Emit the release of a version to each block that fills it, by one lane per block."""
+    """Emit the release of a ring's version in each block that fills it: one lane per block arrives there."""
     builder, mate = state.builder, state.mates[ring.shared]
     position, base = state.addresses.positions[cursor.name], state.scalars.get_register(SHARED_BASE)
     away = state.scalars.create_hoisted(("mate", ring.shared), "sub.u32", mate.base, base)
@@ -177,20 +184,21 @@ def emit_release_to_mates(ring: warp.Ring, cursor: warp.Cursor, state: State) ->
 
 
 def map_to_block(address: Address, block: Expr, state: State) -> Address:
-    """Return the same address in another block's shared memory."""
+    """Return the address, mapped to the same place in another block's shared memory."""
     number, base = state.scalars.get_register(block), address.base
     theirs = state.scalars.create_once(("in block", number, base), "mapa.shared::cluster.u32", base, number)
     return Address(theirs, address.offset)
 
 
 def emit_cluster_arrive(op: warp.ClusterArrive, state: State) -> None:
-    """Emit the arrival at the cluster's barrier; in a role of one thread the warp's others have ended."""
+    """Emit the arrival at the cluster's barrier, unaligned in a role of one thread."""
     # In a role of one thread the warp's other threads have ended.
     aligned = "" if state.role.single_thread else ".aligned"
     state.builder.emit(f"barrier.cluster.arrive.{'relaxed' if op.relaxed else 'release'}{aligned}")
 
 
 def emit_cluster_wait(state: State) -> None:
+    """Emit the wait at the cluster's barrier, unaligned in a role of one thread."""
     aligned = "" if state.role.single_thread else ".aligned"
     state.builder.emit(f"barrier.cluster.wait.acquire{aligned}")
 
@@ -199,8 +207,12 @@ HIGH_BIT = 1 << 31
 
 
 def emit_grid_sync(op: warp.GridSync, state: State) -> None:
-    """Emit a grid barrier. The arrivals of all blocks add up to the counter's highest bit, so that each barrier flips
-    this bit and leaves the others 0 for the next one. All threads of a block arrive and leave together."""
+    """Emit a barrier of all blocks of the grid, by a counter in global memory; the role's TMA stores are awaited first.
+
+    The role's first thread adds to the counter. The arrivals of all blocks add up to the counter's highest bit, so that
+    each barrier flips this bit and leaves the others 0 for the next one. All threads of a block arrive and leave
+    together.
+    """
     builder = state.builder
     if any(isinstance(inner, warp.TmaStore) for inner in warp.walk_operations(state.role.body)):
         builder.emit("cp.async.bulk.wait_group", Imm(0), guard=state.first_lanes or state.leader)
@@ -225,7 +237,10 @@ def emit_grid_sync(op: warp.GridSync, state: State) -> None:
 
 
 def _compute_arrival(state: State) -> Reg:
-    """Emit the block's increment: 1, and for the first block what the others lack to the highest bit."""
+    """Emit the amount that this block adds to a grid barrier's counter, and return it.
+
+    It is 1, and for the first block what the others lack to the highest bit.
+    """
     builder = state.builder
     index: Operand = Imm(0)
     blocks: Operand = Imm(1)

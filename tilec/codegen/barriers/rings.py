@@ -24,7 +24,11 @@ class RingProtocol:
         self.in_tensor = frozenset(tile.buffer.name for tile in program.tensor)
 
     def acquire(self, cursor: warp.Cursor, state: State) -> None:
-        """Emit the wait for an empty version. Only the thread that issues the TMA loads of a ring waits for it."""
+        """Emit the wait for the cursor's version to be empty, and for TMA the announcement of its bytes by the leader.
+
+        Only the thread that issues the TMA loads of a ring waits for it. A pair's first block announces the bytes of
+        both.
+        """
         builder, ring = self.builder, self.find_ring(cursor)
         if not ring.bytes:
             self.wait(cursor, state, empty=True)
@@ -42,7 +46,7 @@ class RingProtocol:
             builder.place_label(past)
 
     def drain(self, cursor: warp.Cursor, state: State) -> None:
-        """Emit the wait until every version is empty."""
+        """Emit waits until every version of the cursor's ring is empty, advancing the cursor once around."""
         with self.skip_uncounted_blocks(self.find_ring(cursor), state):
             for _ in range(self.find_ring(cursor).depth):
                 self.wait(cursor, state, empty=True)
@@ -50,8 +54,11 @@ class RingProtocol:
 
     @contextmanager
     def skip_uncounted_blocks(self, ring: warp.Ring, state: State) -> Iterator[None]:
-        """Emit the code inside for the cluster's first block alone, if only this block is told of releases. The others
-        learn of empty versions by the multicast answers (PTX ISA, clusterlaunchcontrol.try_cancel, multicast)."""
+        """Let the code emitted inside run in the cluster's first block only, if only it hears of releases; else in all.
+
+        The others learn of empty versions by the multicast answers (PTX ISA, clusterlaunchcontrol.try_cancel,
+        multicast).
+        """
         if ring.heard_by < 2 or state.head is None:
             yield
             return
@@ -63,16 +70,17 @@ class RingProtocol:
         self.addresses.forget_positions()
 
     def wait(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Emit the wait until the version is empty, or full."""
+        """Emit a loop that waits until the cursor's version is empty, if `empty`, else full, by the cursor's parity."""
         parity = self.addresses.positions[cursor.name].parity
         assert parity is not None
         emit_phase_wait(address_ring_barrier(state, cursor.name, cursor.ring, empty=empty), parity, state)
 
     def find_ring(self, cursor: warp.Cursor) -> warp.Ring:
+        """Return the program's ring that the cursor moves through."""
         return next(r for r in self.program.rings if r.name == cursor.ring)
 
     def release(self, cursor: warp.Cursor, state: State) -> None:
-        """Emit the release of the version to its producers, in this block or in several."""
+        """Emit the release of the cursor's version to its producers, in this block or in several."""
         ring = self.find_ring(cursor)
         if not ring.shared:
             self.arrive(cursor, state, empty=True)
@@ -81,7 +89,10 @@ class RingProtocol:
         clusters.emit_release_to_mates(ring, cursor, state)
 
     def arrive(self, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-        """Emit the arrival of each warp, once its threads are done, or of each thread, by the ring's `by`."""
+        """Emit an arrival at the version's empty or full barrier, in the first block of a pair or cluster if it counts.
+
+        Each warp or each thread arrives, as the ring says. A warp arrives once its threads are done.
+        """
         ring = self.find_ring(cursor)
         if ring.by == "warp":
             self.gather(ring, state)
@@ -94,16 +105,21 @@ class RingProtocol:
         self.builder.emit(f"mbarrier.arrive.{space}.b64", Reg("_"), address, guard=elected)
 
     def gather(self, ring: warp.Ring, state: State) -> None:
-        """Emit the wait until all threads of the warp are done with the version. A version that only wgmma reads needs
-        none: waiting for wgmma is for the whole warp."""
+        """Emit a warp synchronisation after use of a version; none for one thread or tiles that only wgmma reads.
+
+        Waiting for wgmma is for the whole warp already.
+        """
         if state.role.single_thread:
             return
         if not ring.buffers or ring.name in self.in_tensor or not state.touched.isdisjoint(ring.buffers):
             self.builder.emit("bar.warp.sync", Imm(-1))
 
     def advance(self, cursor: warp.Cursor, behind: warp.Cursor | None = None) -> None:
-        """Emit the step to the next version; after the last one comes the first, with the other parity. The cursor
-        `behind`, if given, is already at the next version, whose position is copied."""
+        """Emit the step of a cursor to the next version, from the last to the first with the other parity.
+
+        Addresses computed from the cursor become invalid. If the cursor has no parity, and `behind` is given, which is
+        already at the next version, the position of `behind` is copied.
+        """
         builder = self.builder
         position, ring = self.addresses.positions[cursor.name], self.find_ring(cursor)
         place, parity = position.place, position.parity

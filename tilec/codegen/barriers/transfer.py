@@ -25,8 +25,11 @@ _TRY_CANCEL = "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::compl
 
 
 def emit_cp_async(op: CpAsync, state: State) -> None:
-    """Emit the copies of each thread's runs of `width` bytes; a run outside the tensor is filled with zeros. If several
-    threads have a run, one copies it: a second copy might land after another thread has waited for the first."""
+    """Emit cp.async for each thread's runs of `width` bytes; a run outside the tensor is filled with zeros.
+
+    If several threads have a run, one copies it: a second copy might land after another thread has waited for the
+    first.
+    """
     builder, scalars = state.builder, state.scalars
     layout, source = op.layout, _make_gather(op)
     coordinates = layout.thread_coordinates()
@@ -61,7 +64,7 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
 
 
 def _make_gather(op: CpAsync) -> Gather:
-    """Return the source as an index for each element."""
+    """Return the copy's source as a gather: for each element of the layout its indices in the tensor."""
     if isinstance(op.source, Gather):
         return op.source
     variables = tuple(tile.Var(f"%c{d}") for d in range(len(op.layout.shape)))
@@ -70,8 +73,10 @@ def _make_gather(op: CpAsync) -> Gather:
 
 
 def emit_tma_load(op: TmaLoad, state: State) -> None:
-    """Emit one box per panel of the tile, or of this block's slice of a multicast tile. The bytes complete on the full
-    barrier of the ring's version, or on the kernel's own barrier."""
+    """Emit a TMA load of a box per panel of a tile, or of this block's slice of a multicast tile; announce it if asked.
+
+    The bytes complete on the full barrier of the ring's version, or on the kernel's own barrier.
+    """
     leader, group = None, ""
     layout = state.addresses.tiles[op.destination.name].layout
     if op.barrier is not None:
@@ -119,8 +124,10 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
 
 
 def emit_tma_store(op: TmaStore, state: State) -> None:
-    """Emit the store by the role's first thread, or by those of its warpgroups, as one bulk group. All threads that
-    ever store commit a group each time, so that their groups have equal numbers."""
+    """Emit a TMA store or reduction of a tile as one bulk group, by the role's first thread or one in each warpgroup.
+
+    All threads that ever store commit a group each time, so that their groups have equal numbers.
+    """
     builder = state.builder
     layout = state.addresses.tiles[op.source.name].layout
     base, offset = _address_first_row(op.source, op, layout, state)
@@ -147,21 +154,24 @@ def emit_tma_store(op: TmaStore, state: State) -> None:
 
 
 def _replace_negative_row(row: tile.Expr, state: State) -> tile.Expr:
-    """Return a row's index; for a negative one, a row behind the last, which TMA drops. It takes no negative ones (PTX
-    ISA, "Restriction on Tensor Copy instructions")."""
+    """Return a row's index with a negative one replaced by a row beyond every tensor, which TMA drops.
+
+    TMA takes no negative ones (PTX ISA, "Restriction on Tensor Copy instructions").
+    """
     if state.scalars.find_interval(row)[0] >= 0:
         return row
     return tile.Select(tile.Binary("lt", row, tile.int32_const(0), BOOL), tile.int32_const(LAST_ROW), row, INT32)
 
 
 def _shift_start(start: tuple[tile.Expr, ...], dim: int, by: tile.Expr) -> tuple[tile.Expr, ...]:
+    """Return the coordinates with `by` added to that of dimension `dim`."""
     return (*start[:dim], add_exprs(start[dim], by), *start[dim + 1 :])
 
 
 def _address_first_row(
     buffer: tile.Buffer, op: TmaLoad | TmaStore, layout: SharedLayout, state: State
 ) -> tuple[Reg, int]:
-    """Return the address of the first copied row in the cursors' version: a register and a constant to add."""
+    """Return the shared address of the first copied row in the cursors' version: register and constant."""
     base, offset = state.addresses.get_tile_base(buffer, op.cursors)
     if op.four is None:
         return base, offset
@@ -180,7 +190,7 @@ def _address_box(
     layout: SharedLayout,
     four: FourRows | None = None,
 ) -> TensorAddress:
-    """Return the tensor address of a panel's box, fastest coordinate first; for four rows it has the index of each."""
+    """Return the tensor address of a panel's box, fastest coordinate first; for four rows, with each one's index."""
     last = add_exprs(start[-1], tile.int32_const(panel * layout.panel))
     others = reversed(start[:-1]) if four is None else four.rows
     coordinates = tuple(state.scalars.get_register(e) for e in (last, *others))
@@ -188,14 +198,14 @@ def _address_box(
 
 
 def address_ring_barrier(state: State, cursor: str, ring: str, *, empty: bool) -> Address:
-    """Return the address of the full or empty mbarrier of the version that a cursor points at."""
+    """Return the shared address of the full or empty mbarrier of the version that a cursor points at."""
     made = next(r for r in state.program.rings if r.name == ring)
     position = state.addresses.positions[cursor]
     return Address(position.place, state.barriers[ring] + (MBARRIER_BYTES * made.depth if empty else 0))
 
 
 def emit_try_cancel(op: TryCancel, state: State) -> None:
-    """Emit the request to take over a block that has not begun; the answer arrives at a barrier."""
+    """Emit the request to take over a block that has not begun, answered on the op's barrier, or else on the ring's."""
     builder = state.builder
     answer = state.addresses.address_shared_element(op.answer, (tile.int32_const(0),), op.cursors)
     if op.barrier is None:
@@ -208,8 +218,10 @@ def emit_try_cancel(op: TryCancel, state: State) -> None:
 
 
 def _emit_multicast_cancel(op: TryCancel, answer: Address, state: State) -> None:
-    """Emit the request of a cluster, by the role's only thread in the first block. The answer is multicast to all
-    blocks and completes on the barrier of each."""
+    """Emit the cancel request of a one-thread role: the first block of a cluster asks for all, else each for itself.
+
+    The answer completes on the full barrier of the cursor's version, in each block that gets it.
+    """
     assert state.role.single_thread
     (cursor,) = op.cursors
     full = address_ring_barrier(state, cursor.name, cursor.ring, empty=False)

@@ -15,7 +15,10 @@ _WORDS: dict[int, RegisterClass] = {16: "b16", 32: "b32", 64: "b64"}
 
 
 def select_vector_width(store: Store, target: Target) -> int:
-    """Return the number of neighbours that one red instruction can combine (PTX ISA, red)."""
+    """Return the most elements that one red instruction adds for this store: 1, 4 float32, or 2 or 8 16-bit floats.
+
+    More than 1 only in sums: of global elements on targets with a vector form, or of pairs of 16-bit floats.
+    """
     dtype = store.buffer.dtype
     if store.atomic != "add" or not _has_instruction(store, target):
         return 1
@@ -28,15 +31,18 @@ def select_vector_width(store: Store, target: Target) -> int:
 
 
 def _has_instruction(store: Store, target: Target) -> bool:
-    """Return whether the target has an instruction for the store's combination."""
+    """Return whether the target has an atomic instruction for the store's operation and type."""
     if not store.buffer.dtype.is_float:
         return True
     return store.atomic == "add" and (store.buffer.dtype != BFLOAT16 or target.has("atom.bf16"))
 
 
 def emit_atomic(store: Store, address: Address, values: list[Reg], guard: Reg | None, state: State) -> Reg | None:
-    """Combine `values` with the elements from `address` on, where the guard holds. Return the element's previous value,
-    if the store has a variable for it (0 where the guard does not hold)."""
+    """Emit the store's atomic operation on elements from `address` on; return the previous value, or None if unwanted.
+
+    It acts where the guard holds. The previous value is wanted if the store has a variable for it (0 where the guard
+    does not hold).
+    """
     builder = state.builder
     order: str = store.order
     if order == "seq_cst":
@@ -71,7 +77,7 @@ def emit_atomic(store: Store, address: Address, values: list[Reg], guard: Reg | 
 
 
 def _select_operation(store: Store, dtype: DType) -> str:
-    """Return the operation and type of an atom or red instruction, such as `add.u64`."""
+    """Return the operation and type of a store's atom or red instruction, as `add.u64`; InternalError if none."""
     match store.atomic:
         case "add" if dtype.is_float:
             name = {"float16": "noftz.f16", "bfloat16": "noftz.bf16"}.get(dtype.name, f"f{dtype.bits}")
@@ -89,7 +95,10 @@ def _select_operation(store: Store, dtype: DType) -> str:
 
 
 def _pack_values(operation: str, values: list[Reg], state: State) -> tuple[str, Reg | Vector]:
-    """Pack 16-bit floats two to a word, and words into a vector. Return the operation on them and the operand."""
+    """Return the operation, made from one such as `add.f32`, and the operand for several values.
+
+    16-bit floats are pairs, several words a vector.
+    """
     name, dtype = operation.rsplit(".", 1)
     words = values
     if dtype in ("f16", "bf16") and len(values) > 1:
@@ -103,7 +112,7 @@ def _pack_values(operation: str, values: list[Reg], state: State) -> tuple[str, 
 def _emit_compare_and_swap(
     store: Store, address: Address, value: Reg, guard: Reg | None, order: str, state: State
 ) -> Reg:
-    """Emit the compare-and-swap attempt and the branch that retries it. Return the previous value."""
+    """Emit a loop that stores the combined value; return the element's previous value, 0 where the guard fails."""
     builder, dtype, scope = state.builder, store.buffer.dtype, store.buffer.scope
     cls, bits = get_register_class(dtype), f"b{dtype.bits}"
     held = builder.create(cls, f"mov.{cls}", ZERO.get(cls, Imm(0)))
@@ -132,7 +141,7 @@ def _emit_compare_and_swap(
 
 
 def _move_to_bits(register: Reg, dtype: DType, state: State) -> Reg:
-    """Return the value as bits, in a register that a compare-and-swap takes."""
+    """Return the value's bits in a register of the class that a compare-and-swap takes."""
     if dtype.bits == 16:
         return register
     return state.builder.create("b32" if dtype.bits == 32 else "b64", f"mov.b{dtype.bits}", register)

@@ -38,7 +38,7 @@ KEPT_LOADS = 8  # the latest loads, whose results later elements may reuse
 
 
 def emit_elementwise(op: Elementwise, state: State) -> None:
-    """Emit the nest: every step for every element that the thread holds."""
+    """Emit the PTX of an elementwise nest: every step of its body for every element that the thread holds."""
     state.builder.check_room(op.layout.register_count // VECTOR_BYTES)  # elements of a byte or more
     sweep = _Sweep(op, state)
     names = {store.buffer.name for store in sweep.stored if store.buffer.in_registers}
@@ -83,7 +83,7 @@ class _Sweep:
         self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand]] = {}
 
     def leaves_loads_unchanged(self) -> bool:
-        """Return whether the nest changes none of the elements that it reads from memory, nor their indices."""
+        """Return whether the nest neither changes what it reads from memory, nor indices, nor keeps previous values."""
         written = {store.buffer.name for store in self.stored}
         read = [e for ld in self.memory_loads for e in tile.walk_expr(ld)]
         if any(e in self.kept or (isinstance(e, tile.Load) and e.buffer.name in written) for e in read):
@@ -96,28 +96,34 @@ class _Sweep:
         return any(e in self.kept or (isinstance(e, tile.Load) and e.buffer.name in self.stores_to) for e in asked)
 
     def count_copies(self) -> int:
-        """Return the number of copies of the stored tile, of which each warpgroup sets its own."""
+        """Return the number of copies of the stored shared tile, one per warpgroup; 1 if it has no copies."""
         tiles = (self.state.addresses.tiles.get(s.buffer.name) for s in self.stored)
         return max((buffer.layout.copies for buffer in tiles if buffer is not None), default=1)
 
     def list_fragments(self) -> list[tile.Buffer]:
-        """Return the buffers in registers that the nest stores or reads."""
+        """Return the buffers in registers that the nest stores or reads, with repeats."""
         read = [load.buffer for a in self.body for load in self.list_loads(a)]
         return [buffer for buffer in (*(store.buffer for store in self.stored), *read) if buffer.in_registers]
 
     def find_shared_conditions(self) -> tuple[tile.Expr, ...]:
-        """Return the conditions that all steps of the nest have in common: where they fail a thread reads nothing."""
+        """Return the conditions of every step of a per-thread nest, constant in a run; none for other nests.
+
+        There are none either if the nest has definitions. Where a condition fails a thread reads nothing.
+        """
         if not self.op.nest.is_per_thread or not self.body or any(isinstance(a, Definition) for a in self.body):
             return ()
         first, *others = (a.conditions for a in self.body if not isinstance(a, Definition))
         return tuple(c for c in first if not self.may_vary((c,)) and all(c in other for other in others))
 
     def list_loads(self, a: Step) -> list[tile.Load]:
-        """Return the elements that a step reads."""
+        """Return every load in a step's expressions, with repeats."""
         return [e for expr in a.expressions for e in tile.walk_expr(expr) if isinstance(e, tile.Load)]
 
     def find_run_length(self) -> int:
-        """Return the length of a run, of a thread's neighbours in the last dimension; a word where words are filled."""
+        """Return how many consecutive registers form a run: neighbours in the last dimension, at most 16.
+
+        It is a word's elements where words are filled, and 1 where an element may read what the previous one stored.
+        """
         if self.stored and self.stored[0].buffer.name in self.state.words:
             return count_per_word(self.stored[0].buffer)
         if not self.op.nest.is_per_thread and any(s.buffer.scope == "local" for s in self.stored):
@@ -131,7 +137,7 @@ class _Sweep:
     # ---- the sweep ----
 
     def emit_sweep(self) -> None:
-        """Emit all runs in batches, of which the loads come first if the nest does not change what it reads."""
+        """Emit all runs in batches; within a batch all loads come first if the nest does not change what it reads."""
         runs = range(0, self.layout.register_count, self.run_length)
         size = self.count_batch_runs(self.memory_loads) if self.is_independent and self.memory_loads else 1
         groups = self.group_steps()
@@ -151,7 +157,7 @@ class _Sweep:
                         self.emit_step(group[0], run)
 
     def count_batch_runs(self, loads: list[tile.Load]) -> int:
-        """Return the number of runs whose loads are issued together."""
+        """Return the number of runs whose loads, of these elements, fit BATCH_REGISTERS together; at least 1."""
         run, registers = self.begin_run(0), 0
         for load in dict.fromkeys(loads):
             lanes = self.run_length // self.count_lanes_per_element(load, run)
@@ -160,13 +166,15 @@ class _Sweep:
         return max(1, BATCH_REGISTERS // registers)
 
     def locate(self, a: Step) -> None:
-        """Mark what follows as the step's line, or as the nest's if the step stands outside of it, as in a macro."""
+        """Set the line of the next instructions to the step's, or to the nest's if a step comes from elsewhere (a
+        macro).
+        """
         nest, own = self.op.span, a.span
         is_inside = own.file == nest.file and nest.line <= own.line <= nest.end_line
         self.builder.locate(own if is_inside else nest)
 
     def emit_step(self, a: Step, run: _Run) -> None:
-        """Emit one step for all elements of a run."""
+        """Emit one step (store, definition or print) for all elements of a run."""
         self.locate(a)
         match a:
             case Assignment():
@@ -177,7 +185,7 @@ class _Sweep:
                 self.emit_output(a, run)
 
     def group_steps(self) -> list[list[Step]]:
-        """Group the steps: stores to neighbouring elements are one group."""
+        """Return the steps one by one, but stores to successive elements as one group if the nest is independent."""
         made: list[list[Step]] = []
         for a in self.body:
             if self.is_independent and made and stores_next_element(made[-1][-1], a):
@@ -187,7 +195,7 @@ class _Sweep:
         return made
 
     def begin_run(self, register: int) -> _Run:
-        """Return the run from a register on: the loop variables of each lane, and the conditions to be inside."""
+        """Return the run of registers from `register` on: each lane's loop variables and conditions to be inside."""
         values = [
             {
                 v: add_exprs(c, tile.int32_const(o))
@@ -207,7 +215,10 @@ class _Sweep:
     # ---- loads ----
 
     def prefetch_loads(self, steps: list[Step], run: _Run) -> None:
-        """Load the steps' elements from memory, neighbours together: those of a run, or else those of one lane."""
+        """Add to `run.loaded` the memory elements that the steps read and that it lacks; set the run's masks.
+
+        Loads are ordered by their masks. Neighbours are loaded together: those of a run, or else those of one lane.
+        """
         needed: dict[tile.Load, Step] = {}
         for a in steps:
             for load in self.list_loads(a):
@@ -223,7 +234,7 @@ class _Sweep:
             self.prefetch_under_mask(by_mask[mask], run, self.may_vary(mask))
 
     def prefetch_under_mask(self, needed: list[tile.Load], run: _Run, varies: bool) -> None:
-        """Load these elements under one mask, each by itself if the mask `varies` in a run."""
+        """Load these elements into `run.loaded` under their common mask, each by itself if it `varies` in a run."""
         nested = [
             load for load in needed if any(isinstance(e, tile.Load) for i in load.indices for e in tile.walk_expr(i))
         ]
@@ -245,8 +256,10 @@ class _Sweep:
             run.loaded[load] = self.load_lanes(load, run, width)
 
     def find_masks(self, steps: list[Step]) -> tuple[dict[tile.Load, Path], dict[Path, int]]:
-        """Return each element's conditions to be read, and the order to evaluate them in. Conditions without which no
-        thread goes on are left out."""
+        """Return the conditions under which each element is read, and the order in which to evaluate the masks.
+
+        Conditions without which no thread goes on are left out.
+        """
         key = tuple(map(IdentityKey, steps))
         if key not in self.known_masks:
             found = read_masks(steps, self.needs_conditions)
@@ -259,8 +272,10 @@ class _Sweep:
         return self.may_race(load) or load.buffer.name in self.state.partly_written
 
     def may_race(self, load: tile.Load) -> bool:
-        """Return whether another element of the nest, or another block, may store what is read here. Nothing orders
-        this store and a read whose value is not used."""
+        """Return whether another element of the nest, or another block, may store the element that this load reads.
+
+        Nothing orders this store and a read whose value is not used.
+        """
         name = load.buffer.name
         if load.buffer.scope == "global":
             return name in self.state.written
@@ -269,7 +284,7 @@ class _Sweep:
         return not load.buffer.in_registers and any(not own or s.indices != load.indices for s in stores)
 
     def prefetch_neighbours(self, loads: list[tile.Load], run: _Run) -> None:
-        """Load these elements of every lane, adjacent ones together."""
+        """Load these elements of every lane into `run.loaded`, those adjacent within a lane by one access."""
         if len(loads) == 1:
             self.locate(run.first_users[loads[0]])
             run.loaded[loads[0]] = self.load_lanes(loads[0], run, 1)
@@ -311,8 +326,10 @@ class _Sweep:
     def find_access_width(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], run: _Run, together: int = 1
     ) -> int:
-        """Return how many elements one access can move: adjacent, aligned, all inside or all outside the tensor.
-        `together` lanes use each of them."""
+        """Return how many adjacent elements of a run one aligned access can move, all inside the tensor or all outside.
+
+        `together` lanes use each of them.
+        """
         count = self.run_length // together
         if count == 1 or buffer.dtype.kind == "bool":
             return 1
@@ -337,7 +354,10 @@ class _Sweep:
     def load_lanes(
         self, load: tile.Load, run: _Run, width: int, together: int = 1, lanes: range | None = None
     ) -> list[Operand]:
-        """Load the elements of the lanes, by default of all, `width` at once; `together` lanes share each."""
+        """Load an element in all lanes, or by accesses that begin at `lanes`, of `width` each; return the values.
+
+        `together` lanes share each element.
+        """
         values: list[Operand] = []
         for lane in lanes or range(0, self.run_length, width * together):
             indices = self.resolve_indices(load.indices, run, lane)
@@ -348,7 +368,7 @@ class _Sweep:
     def read_elements(
         self, load: tile.Load, indices: tuple[tile.Expr, ...], run: _Run, lane: int, width: int
     ) -> list[Operand]:
-        """Load `width` neighbours from an element on, or return them if they have just been loaded."""
+        """Emit a guarded load of `width` neighbours and return their values; independent nests reuse recent loads."""
         first_copy = self.first_copy if load.buffer.name in self.overwritten else ()
         indices = self.scalars.settle_indices(indices)
         guard = self.emit_guard(load.buffer, indices, (*run.inside, *first_copy), reads=True)
@@ -366,11 +386,11 @@ class _Sweep:
         return values
 
     def resolve_indices(self, indices: tuple[tile.Expr, ...], run: _Run, lane: int) -> tuple[tile.Expr, ...]:
-        """Return the indices in this lane, with the elements that they read replaced by variables."""
+        """Return the indices in this lane; an element that an index reads is loaded, and replaced by a new variable."""
         return tuple(self.resolve_index(index, run, lane) for index in indices)
 
     def resolve_index(self, index: tile.Expr, run: _Run, lane: int) -> tile.Expr:
-        """Return the index in this lane, with the elements that it reads replaced by variables."""
+        """Return the index in this lane; an element that it reads is loaded, and replaced by a new variable."""
         if isinstance(index, tile.Var):
             return run.values[lane].get(index, index)
         if isinstance(index, tile.Load):
@@ -381,7 +401,7 @@ class _Sweep:
         return map_expressions(index, lambda operand: self.resolve_index(operand, run, lane))
 
     def read_index(self, load: tile.Load, run: _Run, lane: int) -> Operand:
-        """Return the value of an element that is part of an index."""
+        """Return the value in this lane of an element that an index reads, loading it if necessary."""
         if load.buffer.in_registers or load in run.loaded:
             return self.make_reader(run, lane)(load)
         return self.load_lanes(load, run, 1, lanes=range(lane, lane + 1))[0]
@@ -395,8 +415,11 @@ class _Sweep:
     def emit_guard(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], more: tuple[tile.Expr, ...], reads: bool = False
     ) -> Reg | None:
-        """Return a predicate that holds where the access may happen; None: always. Reads of shared tiles are checked
-        too, since an unused element is read as well, as in `s[i - 1] if i > 0 else 0`."""
+        """Return a predicate that `more` holds and indices are inside, if global or read; None if it always holds.
+
+        Reads of shared tiles are checked too, since an unused element is read as well, as in `s[i - 1] if i > 0 else
+        0`.
+        """
         conditions = list(more)
         if buffer.scope == "global" or reads:
             for index, extent in zip(indices, buffer.extents, strict=True):
@@ -406,7 +429,7 @@ class _Sweep:
     # ---- stores ----
 
     def define_variable(self, a: Definition, run: _Run) -> None:
-        """Give the variable its value in every lane, in registers of its own."""
+        """Compute a defined variable in every lane, and bind it in `run.values` to a new variable with its register."""
         for lane in range(self.run_length):
             value = self.scalars.get_register(substitute_vars(a.value, run.values[lane]), self.make_reader(run, lane))
             if isinstance(a.value, tile.Load) and a.value.buffer.in_registers:
@@ -418,7 +441,7 @@ class _Sweep:
             run.values[lane][a.var] = var
 
     def emit_output(self, a: Output, run: _Run) -> None:
-        """Print in each lane, by one of the threads that hold the element."""
+        """Emit a print for each lane, executed by one of the threads that hold the element, where conditions hold."""
         for lane in range(self.run_length):
             guard = self.add_conditions(self.scalars.test_all((*run.inside, *self.first_copy)), a.conditions, run, lane)
             with emit_guarded(self.state, guard), self.scalars.open_scope():
@@ -450,7 +473,7 @@ class _Sweep:
             self.write_values(a, indices, values, run, lane)
 
     def assign_neighbours(self, group: list[Assignment], run: _Run) -> None:
-        """Emit stores to neighbouring places: together, unless each store's elements of the run are adjacent."""
+        """Emit a group of stores to neighbouring elements: each along its run if that is adjacent, else by lanes."""
         first = group[0].store
         self.locate(group[0])
         if self.find_access_width(first.buffer, first.indices, run) > 1 and not self.may_vary(group[0].conditions):
@@ -470,7 +493,10 @@ class _Sweep:
     def write_values(
         self, a: Assignment, indices: tuple[tile.Expr, ...], values: list[tuple[tile.Expr, int]], run: _Run, lane: int
     ) -> None:
-        """Store values, each with its lane, to adjacent elements from `indices` on."""
+        """Emit one store of values to adjacent memory elements from `indices` on, where the conditions hold.
+
+        Each value comes with its lane.
+        """
         buffer = a.store.buffer
         if buffer.scope == "global":
             indices = self.scalars.settle_indices(indices)
@@ -486,7 +512,7 @@ class _Sweep:
         self.builder.emit(f"st.{space}{vector}.{spelled.replace('s8', 'u8')}", address, value, guard=guard)
 
     def contribute(self, a: Assignment, run: _Run, lane: int) -> None:
-        """Add to the thread's part of an element; of threads with the same value only one adds."""
+        """Add one lane's value to the thread's partial result of a reducer; of threads with a copy only one adds."""
         store = a.store
         value = self.scalars.ensure_register(self.get_operand(store.value, run, lane), store.buffer.dtype)
         guard = self.add_conditions(self.scalars.test_all([*run.inside, *self.first_copy]), a.conditions, run, lane)
@@ -499,7 +525,7 @@ class _Sweep:
         add_to_part(store, self.state.fragments[store.buffer.name][place], value, guard, self.state)
 
     def combine(self, a: Assignment, run: _Run) -> None:
-        """Combine the elements of the run atomically, as many at once as the hardware can."""
+        """Emit a store's atomic operation for all lanes, vectors if possible; bind previous values in `run.values`."""
         store = a.store
         width = 1
         if not self.may_vary(a.conditions) and store.previous is None:
@@ -528,7 +554,7 @@ class _Sweep:
         return guard
 
     def may_vary(self, conditions: tuple[tile.Expr, ...]) -> bool:
-        """Return whether the conditions may hold for some elements of a run only."""
+        """Return whether the conditions may hold for some elements of a run and fail for others."""
         met = [e for c in conditions for e in tile.walk_expr(c)]
         if self.op.nest.is_per_thread:
             return any(isinstance(e, tile.Load) or e in self.vars[1:] for e in met)
@@ -538,7 +564,7 @@ class _Sweep:
         )
 
     def assign_register(self, a: Assignment, run: _Run, lane: int) -> None:
-        """Assign one lane's value to its register of a fragment or local array, where the conditions hold."""
+        """Emit the move of one lane's value to its register of a fragment or local array, where the conditions hold."""
         name = a.store.buffer.name
         if a.store.buffer.scope == "local":
             value = self.get_operand(a.store.value, run, lane)
@@ -555,14 +581,14 @@ class _Sweep:
         self.builder.emit(f"mov.{cls}", target, value, guard=guard)
 
     def assign_words(self, store: tile.Store, run: _Run) -> None:
-        """Assign the run's elements as whole words, in fragments without single registers (see `words`)."""
+        """Emit the moves, without a guard, of the run's packed elements to a fragment that is held as words."""
         values = self.pack_values(store.buffer.dtype, [(store.value, lane) for lane in range(self.run_length)], run)
         first = self.find_fragment_register(store.buffer, store.indices, run, 0) // count_per_word(store.buffer)
         for target, value in zip(self.state.words[store.buffer.name][first:], values, strict=False):
             self.builder.emit("mov.b32", target, value)
 
     def pack_values(self, dtype: DType, items: list[tuple[tile.Expr, int]], run: _Run) -> list[Reg]:
-        """Return the values, each with its lane, packed into words of neighbours of `dtype`."""
+        """Return registers with the values, each of its lane, packed by `dtype` into 32-bit words where narrower."""
         _, _, _, per_word = get_word_format(dtype, len(items))
         if per_word == 1:
             operands = [self.get_operand(e, run, i) for e, i in items]
@@ -589,12 +615,14 @@ class _Sweep:
     # ---- values ----
 
     def get_operand(self, expr: tile.Expr, run: _Run, lane: int) -> Operand:
+        """Return the operand of an expression in this lane, with its elements read by the lane's reader."""
         return self.scalars.get_operand(substitute_vars(expr, run.values[lane]), self.make_reader(run, lane))
 
     def make_reader(self, run: _Run, lane: int) -> ReadElement:
-        """Return the function that reads a lane's elements: from registers, or as they were loaded."""
+        """Return the function that gives the operand of a load in this lane: from registers, or as prefetched."""
 
         def read_element(load: tile.Load) -> Operand:
+            """Return the operand of a load: a local array's or fragment's register, or the prefetched value."""
             if load.buffer.scope == "local":
                 return read_local(load.buffer, self.resolve_indices(load.indices, run, lane), self.state)
             if load.buffer.in_registers:
@@ -605,7 +633,7 @@ class _Sweep:
         return read_element
 
     def find_fragment_register(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], run: _Run, lane: int) -> int:
-        """Return the number of the fragment's register that holds this lane's element."""
+        """Return the number of the fragment's register that holds this lane's element at these indices."""
         offset = self.offsets[run.register + lane]
         place = dict(zip(self.vars, offset, strict=True))
         return self.places[buffer.name][tuple(_evaluate_offset(i, place) for i in indices)]
@@ -626,7 +654,7 @@ class _Run:
 
 
 def substitute_vars(expr: tile.Expr, values: dict[tile.Var, tile.Expr]) -> tile.Expr:
-    """Replace loop variables outside loads only: loads are looked up as they stand in the nest."""
+    """Return the expression with loop variables replaced, except inside loads, which are looked up as they are."""
     if isinstance(expr, tile.Load):
         return expr
     if isinstance(expr, tile.Var):
@@ -635,10 +663,10 @@ def substitute_vars(expr: tile.Expr, values: dict[tile.Var, tile.Expr]) -> tile.
 
 
 def _evaluate_offset(index: tile.Expr, offsets: dict[tile.Var, int]) -> int:
-    """Evaluate an index of a fragment at the register's offsets; 0 if it is no constant there."""
+    """Return a fragment index's value at a register's offsets of the loop variables; 0 if it is no constant there."""
     return offsets[index] if isinstance(index, tile.Var) else int(compute_expr(index, offsets) or 0)
 
 
 def _index_registers(layout: Fragment) -> dict[tuple[int, ...], int]:
-    """Index the registers by their offset from the thread's coordinates."""
+    """Map each offset from the thread's coordinates to the first register of the layout that has it."""
     return {layout.register_offset(r): r for r in reversed(range(layout.register_count))}

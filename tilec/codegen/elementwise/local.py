@@ -13,14 +13,20 @@ from tilec.ptx.module import Guard, Imm, Operand, Reg
 
 
 def clear_local(buffer: tile.Buffer, state: State) -> None:
-    """Set the array to zero, so that registers are defined even in threads that have not set them yet."""
+    """Emit moves that set every register of a local array to zero.
+
+    So registers are defined even in threads that have not set them yet.
+    """
     nothing: tile.Const = tile.Const(False if buffer.dtype == BOOL else 0, buffer.dtype)
     for register in state.fragments[buffer.name]:
         _emit_move(buffer, register, state.scalars.get_operand(nothing), None, state)
 
 
 def read_local(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], state: State) -> Operand:
-    """Return the element; an arbitrary one if the index leaves the array."""
+    """Return a local array's element: its register, or by comparisons if the index is known at run time only.
+
+    It is arbitrary if the index leaves the array.
+    """
     registers, position = state.fragments[buffer.name], _compute_position(buffer, indices)
     fixed = _find_constant(position, state)
     if fixed is not None:
@@ -36,7 +42,7 @@ def read_local(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], state: State
 def write_local(
     buffer: tile.Buffer, indices: tuple[tile.Expr, ...], value: Operand, guard: Reg | None, state: State
 ) -> None:
-    """Set the element; do nothing if the index leaves the array."""
+    """Emit the move of a value to a local array's element; nothing if the guard fails or the index leaves it."""
     registers, position = state.fragments[buffer.name], _compute_position(buffer, indices)
     fixed = _find_constant(position, state)
     if fixed is not None:
@@ -52,7 +58,7 @@ def write_local(
 
 
 def _compute_position(buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr:
-    """Build the element's number in row-major order, the order of `ir.layout.local`."""
+    """Return the expression of an element's number in row-major order, the order of `ir.layout.local`."""
     total: tile.Expr = tile.int32_const(0)
     for index, extent in zip(indices, buffer.shape, strict=True):
         total = add_exprs(scale_expr(total, extent), index)
@@ -60,12 +66,13 @@ def _compute_position(buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> ti
 
 
 def _find_constant(position: tile.Expr, state: State) -> int | None:
+    """Return the value of an expression if it is a known constant, else None."""
     low, high = state.scalars.find_interval(position)
     return int(low) if low == high else None
 
 
 def _emit_move(buffer: tile.Buffer, target: Reg, value: Operand, guard: Reg | None, state: State) -> None:
-    """Emit the assignment of a value to a register of the array, where the guard holds."""
+    """Emit the move of a value to a register of the array's type, where the guard holds; always if it is None."""
     cls = get_register_class(buffer.dtype)
     if cls == "pred":
         value = state.scalars.ensure_register(value, buffer.dtype)
@@ -73,7 +80,7 @@ def _emit_move(buffer: tile.Buffer, target: Reg, value: Operand, guard: Reg | No
 
 
 def add_to_part(store: tile.Store, part: Reg, value: Reg, guard: Reg | None, state: State) -> None:
-    """Combine the value with the register's value, if the guard holds."""
+    """Emit the update of register `part` by the reducer's operation and a value, where the guard holds, if given."""
     dtype = store.buffer.dtype
     assert store.atomic is not None
     held, added = tile.Var("%part", dtype), tile.Var("%added", dtype)
@@ -87,7 +94,10 @@ def add_to_part(store: tile.Store, part: Reg, value: Reg, guard: Reg | None, sta
 def add_to_indexed_part(
     store: tile.Store, indices: tuple[tile.Expr, ...], value: Reg, guard: Reg | None, state: State
 ) -> None:
-    """Combine the value with the part at a run-time index, in a thread that has a part of every element."""
+    """Emit the update of the thread's partial result at an index; nothing if the index is outside.
+
+    A run-time index is compared with each place.
+    """
     buffer = store.buffer
     layout, registers = state.layouts[buffer.name], state.fragments[buffer.name]
     position = _compute_position(buffer, indices)

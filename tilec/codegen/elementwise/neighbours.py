@@ -23,21 +23,22 @@ class ElementPlace:
 
     @property
     def row(self) -> object:
-        """Return a key that is equal for elements whose last indices differ by a constant only."""
+        """Return a key that is equal for elements of a buffer whose last indices differ by a constant only."""
         return self.buffer.name, self.indices[:-1], self.last.terms
 
     @property
     def key(self) -> object:
-        """Return a key that is equal for the same element."""
+        """Return a key that is equal exactly for places of the same element."""
         return self.row, self.last.constant
 
 
 def locate_element(buffer: Buffer, indices: tuple[Expr, ...]) -> ElementPlace:
+    """Return the place of a buffer's element at these indices, with its last index in affine form."""
     return ElementPlace(buffer, indices, affine_form(indices[-1]))
 
 
 def group_rows(places: Sequence[tuple[ElementPlace, T]]) -> list[list[tuple[ElementPlace, T]]]:
-    """Group elements whose last indices differ by a constant only, sorted by this constant and without repeats."""
+    """Group elements whose indices differ only by a constant in the last, sorted by it; keep the first of equals."""
     found: dict[object, dict[int, tuple[ElementPlace, T]]] = {}
     for place, owner in places:
         found.setdefault(place.row, {}).setdefault(place.last.constant, (place, owner))
@@ -47,8 +48,11 @@ def group_rows(places: Sequence[tuple[ElementPlace, T]]) -> list[list[tuple[Elem
 def split_row(
     row: Sequence[tuple[ElementPlace, T]], most_bytes: int, panel: int | None
 ) -> list[list[tuple[ElementPlace, T]]]:
-    """Split the elements of one row into accesses that are aligned to their size and wholly inside or outside the
-    tensor. `panel` is the number of contiguous elements of a shared tile's row."""
+    """Split the elements of one row into accesses: 1, 2, 4 … adjacent elements, aligned, of at most `most_bytes`.
+
+    An access is wholly inside or outside the tensor. `panel` is the number of contiguous elements of a shared tile's
+    row.
+    """
     made: list[list[tuple[ElementPlace, T]]] = []
     at = 0
     while at < len(row):
@@ -64,7 +68,7 @@ def split_row(
 def _is_one_access(
     first: ElementPlace, together: Sequence[tuple[ElementPlace, T]], width: int, most_bytes: int, panel: int | None
 ) -> bool:
-    """Return whether `width` elements from the first on are adjacent, aligned and not too many bytes."""
+    """Return whether the first `width` elements of a row are adjacent, aligned to their size and not too many bytes."""
     if len(together) < width or together[-1][0].last.constant != first.last.constant + width - 1:
         return False
     buffer = first.buffer

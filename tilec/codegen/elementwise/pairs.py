@@ -35,7 +35,7 @@ _INTEGER_BIASES = {FLOAT16: _IntegerBias(0x6400, 1024, 2048), BFLOAT16: _Integer
 
 
 def can_pair(expr: tile.Expr) -> bool:
-    """Return whether two values of this form may take fewer instructions as a pair."""
+    """Return whether two 16-bit values of this form may take fewer instructions as a pair in one word."""
     match expr:
         case tile.Binary(op=op, dtype=dtype):
             return dtype in _INTEGER_BIASES and op in HALF_OPERATIONS
@@ -48,7 +48,7 @@ def can_pair(expr: tile.Expr) -> bool:
 
 
 def emit_pair(first: LaneExpr, second: LaneExpr, dtype: DType, scalars: Scalars) -> Reg:
-    """Compute both values in one word."""
+    """Return a word with both 16-bit values: computed by paired instructions if their operations agree, else packed."""
     (a, _), (b, _) = first, second
     if isinstance(a, tile.Binary) and isinstance(b, tile.Binary) and a.op == b.op and a.op in HALF_OPERATIONS:
         return _emit_paired_operation(a.op, ((a.a, b.a), (a.b, b.b)), (first[1], second[1]), dtype, scalars)
@@ -71,7 +71,7 @@ def _emit_paired_operation(
     op: str, pairs: Iterable[tuple[tile.Expr, tile.Expr]], reads: tuple[ReadElement, ReadElement], dtype: DType,
     scalars: Scalars,
 ) -> Reg:  # fmt: skip
-    """Emit an operation on pairs: each operand's expressions in the two lanes, whose elements `reads` read."""
+    """Emit one operation on two 16-bit lanes, from the pairs of operand expressions that `reads` read."""
     operands = [emit_pair((a, reads[0]), (b, reads[1]), dtype, scalars) for a, b in pairs]
     return scalars.reuse_result(
         ("pairs", op, dtype), operands, lambda: emit_half(op, operands, dtype, scalars.builder, pairs=True)
@@ -79,7 +79,7 @@ def _emit_paired_operation(
 
 
 def _emit_paired_integers(first: LaneExpr, second: LaneExpr, dtype: DType, scalars: Scalars) -> Reg | None:
-    """Convert two integers of the form small number + common constant, close to the bias; None for others."""
+    """Emit the conversion of two integers to a float pair by bits; None if too large or with other constant terms."""
     ones, builder = _INTEGER_BIASES[dtype], scalars.builder
     forms = [affine_form(expr) for expr, _ in (first, second)]
     low, high = (form.without_constant() for form in forms)
@@ -96,7 +96,7 @@ def _emit_paired_integers(first: LaneExpr, second: LaneExpr, dtype: DType, scala
 
 
 def _move_to_upper_half(expr: tile.Expr, lane: LaneExpr, scalars: Scalars) -> Reg:
-    """Emit the number times 2¹⁶. A shift and a mask in the expression are combined with the move."""
+    """Return a word with an integer's lower bits in the upper half, merged with the integer's own shift and mask."""
     word, shift = expr, 0
     mask = None
     if isinstance(expr, tile.Binary) and expr.op == "bitand" and isinstance(expr.b, tile.Const):

@@ -19,8 +19,10 @@ Path = tuple[tile.Expr, ...]
 
 
 def read_masks(steps: list[Step], needs_conditions: Callable[[tile.Load], bool]) -> dict[tile.Load, Path]:
-    """Return the conditions under which each element has to be read from memory. There are none unless it, or an
-    element in its index, `needs_conditions`."""
+    """Return the conditions under which each element has to be read from memory; none where it may be read anywhere.
+
+    There are none unless it, or an element in its index, `needs_conditions`.
+    """
     read = [
         e for step in steps for whole in step.expressions for e in tile.walk_expr(whole) if isinstance(e, tile.Load)
     ]
@@ -43,10 +45,13 @@ class _Masks:
         self.under_way: set[tile.Load] = set()
 
     def all(self) -> dict[tile.Load, Path]:
+        """Return the conditions under which each used element has to be read."""
         return {load: self.mask(load) for load in self.uses}
 
     def visit(self, expr: tile.Expr, path: Path) -> None:
-        """Note the uses in an expression that is evaluated where the path holds."""
+        """Record each load in an expression that is evaluated where the path's conditions hold, with its own
+        conditions.
+        """
         match expr:
             case tile.Load():
                 self.uses.setdefault(expr, {})[path] = None
@@ -84,10 +89,11 @@ class _Masks:
 
 
 def ranks(masks: dict[tile.Load, Path]) -> dict[Path, int]:
-    """Number the masks: what the conditions of one read has masks of lower ranks."""
+    """Return a number for each mask, above the numbers of the masks of what its conditions read; 0 for an empty one."""
     found: dict[Path, int] = {}
 
     def rank(mask: Path) -> int:
+        """Return a mask's rank: 0 if empty, else one more than the highest rank of the elements that it reads."""
         if mask not in found:
             read = [part for c in mask for part in tile.walk_expr(c) if isinstance(part, tile.Load) and part in masks]
             found[mask] = 1 + max((rank(masks[part]) for part in read), default=0) if mask else 0
@@ -99,7 +105,7 @@ def ranks(masks: dict[tile.Load, Path]) -> dict[Path, int]:
 
 
 def _either(paths: list[Path]) -> Path:
-    """Return conditions that hold where those of some path do."""
+    """Return conditions equivalent to `any of these paths holds`, with complementary arms merged."""
     left = dict.fromkeys(paths)
     for path in sorted(left, key=len, reverse=True):  # an element that both arms need is needed in any case
         if path and (*path[:-1], _negated(path[-1])) in left:
@@ -113,7 +119,7 @@ def _either(paths: list[Path]) -> Path:
 
 
 def _common(paths: list[Path]) -> Iterator[tile.Expr]:
-    """Yield what all paths begin with."""
+    """Yield the conditions that all paths begin with, up to the first difference."""
     for conditions in zip(*paths, strict=False):
         if any(c != conditions[0] for c in conditions):
             return
@@ -121,7 +127,7 @@ def _common(paths: list[Path]) -> Iterator[tile.Expr]:
 
 
 def _negated(condition: tile.Expr) -> tile.Expr:
-    """Return the opposite of a condition; that of `not c` is `c`."""
+    """Return the negation of a condition; of `not c` it is `c`."""
     if isinstance(condition, tile.Unary) and condition.op == "not":
         return condition.a
     return tile.Unary("not", condition, BOOL)

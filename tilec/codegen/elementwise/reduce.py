@@ -20,7 +20,7 @@ FULL_MASK = Imm(-1)
 
 
 def emit_reduce(op: Reduce, state: State) -> None:
-    """Emit a reduction along a dimension: in registers, across lanes, then across warps if they share rows."""
+    """Emit a reduction along a dimension: in registers, across lanes by shuffles, and across warps that share rows."""
     source, destination = state.layouts[op.source.name], state.layouts[op.destination.name]
     kept = _group_kept_registers(source, destination, op.dim)
     with state.scalars.open_scope():
@@ -34,7 +34,7 @@ def emit_reduce(op: Reduce, state: State) -> None:
 
 
 def _group_kept_registers(source: Fragment, destination: Fragment, dim: int) -> dict[int, list[int]]:
-    """Return, for each register of the result, the registers of the source that are reduced into it."""
+    """Map each register of the result to the registers of the source that are reduced into it."""
     by_offset = {destination.register_offset(r): r for r in reversed(range(destination.register_count))}
     kept: dict[int, list[int]] = {}
     for r in range(source.register_count):
@@ -74,7 +74,7 @@ def _emit_combine(op: Reduce, state: State, a: Operand, b: Operand) -> Reg:
 
 
 def _reduce_registers(op: Reduce, state: State, layout: Fragment, registers: list[int]) -> Reg:
-    """Combine a thread's own elements as a tree, to shorten the chain of dependent instructions."""
+    """Emit the combination of these registers of a thread as a tree, and return the result."""
     values = [_load_element(op, state, layout, r) for r in registers]
     while len(values) > 1:
         paired = [_emit_combine(op, state, values[i], values[i + 1]) for i in range(0, len(values) - 1, 2)]
@@ -83,7 +83,7 @@ def _reduce_registers(op: Reduce, state: State, layout: Fragment, registers: lis
 
 
 def _load_element(op: Reduce, state: State, layout: Fragment, register: int) -> Reg:
-    """Return one element in the working type; the identity element if the register holds none."""
+    """Return an element in the working type, its absolute value in abs reductions, the identity outside the tensor."""
     dtype = _get_working_type(op.source.dtype)
     cls = get_register_class(dtype)
     value: Operand = state.fragments[op.source.name][register]
@@ -104,7 +104,7 @@ def _load_element(op: Reduce, state: State, layout: Fragment, register: int) -> 
 
 
 def _reduce_across_lanes(op: Reduce, state: State, layout: Fragment, value: Reg) -> Reg:
-    """Combine a value with those of the lanes that hold the same row, by shuffles."""
+    """Emit shuffles that combine a value with those of the lanes of the same row, and return the result."""
     below = 1
     for axis in layout.threads:
         step = below
@@ -117,7 +117,7 @@ def _reduce_across_lanes(op: Reduce, state: State, layout: Fragment, value: Reg)
 
 
 def _exchange_with_lane(value: Reg, step: int, dtype: DType, state: State) -> Reg:
-    """Return the value of the lane whose number differs in the bit `step`."""
+    """Emit a butterfly shuffle, and return the value of the lane whose number differs in the bit `step`."""
     builder, cls = state.builder, get_register_class(dtype)
 
     def exchange_word(word: Reg) -> Reg:
@@ -133,7 +133,10 @@ def _exchange_with_lane(value: Reg, step: int, dtype: DType, state: State) -> Re
 
 
 def _reduce_across_warps(op: Reduce, state: State, layout: Fragment, partial: dict[int, Reg]) -> dict[int, Reg]:
-    """Combine through shared memory: every thread stores its values, then reads those of all warps of its row."""
+    """Emit the combination of partial results through shared memory, with a barrier, and return the totals.
+
+    Every thread stores its values, then reads those of all warps of its row.
+    """
     assert op.scratch is not None
     threads = state.role.threads
     cls = get_register_class(_get_working_type(op.source.dtype))
@@ -154,14 +157,14 @@ def _reduce_across_warps(op: Reduce, state: State, layout: Fragment, partial: di
 
 
 def _address_scratch(op: Reduce, state: State, thread: tile.Expr, first: int) -> Address:
-    """Return the address of a thread's word in scratch memory, from word `first` on."""
+    """Return the shared-memory address of a thread's word in the reduction's scratch, from word `first` on."""
     assert op.scratch is not None
     byte = scale_expr(add_exprs(thread, tile.int32_const(first)), max(op.source.dtype.bytes, 4))
     return state.addresses.address_shared_element(op.scratch, (byte,), ())
 
 
 def _list_row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
-    """Return the threads, one per warp, that hold parts of this thread's row: its index with other warp digits."""
+    """Return the indices, one per warp, of the threads that hold parts of this thread's row."""
     digits: list[tuple[int, int, int]] = []  # (weight, size, lane part's size)
     below = 1
     for axis in layout.threads:
@@ -183,7 +186,7 @@ def _list_row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
 
 
 def _write_result(op: Reduce, state: State, register: int, value: Reg) -> None:
-    """Write a result to its register, combined with the old value unless the reduction clears it."""
+    """Emit the move of a result to its register, combined with the old value unless the reduction clears it."""
     target = state.fragments[op.destination.name][register]
     dtype = op.destination.dtype
     is_small_float = dtype.is_float and dtype.bits < 32

@@ -22,6 +22,7 @@ class Assignment:
 
     @property
     def expressions(self) -> tuple[tile.Expr, ...]:
+        """Return the stored value, the indices and the conditions."""
         return (self.store.value, *self.store.indices, *self.conditions)
 
     @property
@@ -40,6 +41,7 @@ class Definition:
 
     @property
     def expressions(self) -> tuple[tile.Expr, ...]:
+        """Return the defined value and the conditions."""
         return (self.value, *self.conditions)
 
 
@@ -54,6 +56,7 @@ class Output:
 
     @property
     def expressions(self) -> tuple[tile.Expr, ...]:
+        """Return the printed values and the conditions."""
         return (*self.values, *self.conditions)
 
 
@@ -61,8 +64,10 @@ Step = Assignment | Definition | Output
 
 
 def list_steps(nest: tile.Parallel) -> list[Step]:
-    """Return the steps of a nest in program order. Binds and conditions are substituted into their uses, except those
-    that read what the nest writes."""
+    """Return the steps of a nest's body in program order: stores, prints, and values that later stores change.
+
+    Binds and conditions are substituted into their uses, except those that read what the nest writes.
+    """
     written = {s.buffer for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store)}
     found: list[Step] = []
     numbers = count()  # one for each condition, kept or not: two conditions of one name would become one value
@@ -74,6 +79,7 @@ def list_steps(nest: tile.Parallel) -> list[Step]:
         values: dict[tile.Var, tile.Expr],
         span: Span,
     ) -> None:
+        """Record a definition if the nest writes what the value reads, or it is computed once; else add to `values`."""
         value = tile.substitute_variables(value, values)
         if any(isinstance(e, tile.Load) and e.buffer in written for e in tile.walk_expr(value)):
             found.append(Definition(var, value, conditions, span))
@@ -85,6 +91,7 @@ def list_steps(nest: tile.Parallel) -> list[Step]:
     def visit_body(
         body: tuple[tile.Stmt, ...], conditions: tuple[tile.Expr, ...], values: dict[tile.Var, tile.Expr]
     ) -> None:
+        """Append the steps of statements that run under these conditions, with known values substituted."""
         for stmt in body:
             match stmt:
                 case tile.Bind(var=var, value=value):
@@ -108,12 +115,13 @@ def list_steps(nest: tile.Parallel) -> list[Step]:
 
 
 def _substitute_values(store: tile.Store, values: dict[tile.Var, tile.Expr]) -> tile.Store:
+    """Return the store with variables in its indices and value replaced by their values."""
     indices = tuple(tile.substitute_variables(i, values) for i in store.indices)
     return replace(store, indices=indices, value=tile.substitute_variables(store.value, values))
 
 
 def stores_next_element(before: Step, after: Step) -> bool:
-    """Return whether `after` stores the element next to that of `before`, under the same conditions."""
+    """Return whether both steps are plain memory stores under equal conditions, `after` to the next element."""
     if not isinstance(before, Assignment) or not isinstance(after, Assignment):
         return False
     one, other = before.store, after.store

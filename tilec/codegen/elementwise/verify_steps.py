@@ -26,7 +26,7 @@ Effect = tuple[object, ...]
 
 
 def find_step_violations(nest: tile.Parallel, steps: list[Step]) -> Iterator[str]:
-    """Yield the lines in which the steps differ from the nest's body."""
+    """Yield what is wrong with the steps: misused variables, and the first effect that differs from the nest's body."""
     values = _ValueNumbering()
     written, done = _Execution(values), _Execution(values)
     written.run_body(nest.body, frozenset())
@@ -49,6 +49,7 @@ class _ValueNumbering:
         return self.numbers.setdefault(key, len(self.numbers))
 
     def get_conjuncts(self, number: int) -> frozenset[int]:
+        """Return the numbers of the conjuncts of a numbered condition; itself if it is no conjunction."""
         return self.parts.get(number, frozenset({number}))
 
     def number_conjunction(self, a: int, b: int) -> int:
@@ -73,16 +74,18 @@ class _Execution:
         self.guards: dict[tile.Var, frozenset[int]] = {}
 
     def number_value(self, expr: tile.Expr) -> int:
-        """Return the number of an expression's value."""
+        """Return the number of an expression's value at this point: equal for the same operation on the same values."""
         known: dict[IdentityKey[tile.Expr], int] = {}  # by identity: repeated subexpressions are one object
 
         def find_number(part: tile.Expr) -> int:
+            """Return the number of a subexpression, computed once per object."""
             same = IdentityKey(part)
             if same not in known:
                 known[same] = compute_number(part)
             return known[same]
 
         def compute_number(part: tile.Expr) -> int:
+            """Return the number of a subexpression from its operands' numbers and, for a load, the buffer's version."""
             if isinstance(part, tile.Var) and part in self.variables:
                 return self.variables[part]
             if isinstance(part, tile.Binary) and part.op == "and":
@@ -94,17 +97,17 @@ class _Execution:
         return find_number(expr)
 
     def number_conditions(self, conditions: tuple[tile.Expr, ...]) -> frozenset[int]:
-        """Return the numbers of all conjuncts of the conditions."""
+        """Return the numbers of all conjuncts of the conditions, as a set."""
         return frozenset().union(*(self.values.get_conjuncts(self.number_value(c)) for c in conditions))
 
     def define_variable(self, var: tile.Var, number: int) -> None:
-        """Give a variable its number, and report it if it has one already."""
+        """Set a variable's value number, and report it if it has one already."""
         if var in self.variables:
             self.said.append(f"{var.name} stands for two values")
         self.variables[var] = number
 
     def record_store(self, stmt: tile.Store, conditions: frozenset[int]) -> None:
-        """Record a store under these conditions, after which its buffer has other elements."""
+        """Record a store's effect under these conditions, and count it, so that later loads of the buffer differ."""
         numbers = tuple(self.number_value(e) for e in (*stmt.indices, stmt.value))
         self.effects.append(((stmt.buffer.name, stmt.atomic, numbers, conditions), stmt.span.line))
         self.stores[stmt.buffer] += 1
@@ -112,6 +115,7 @@ class _Execution:
             self.define_variable(stmt.previous, self.values.number_key(("previous", len(self.effects))))
 
     def record_print(self, text: str, values: tuple[tile.Expr, ...], conditions: frozenset[int], line: int) -> None:
+        """Record a print's effect: its text, value numbers and conditions."""
         self.effects.append(((text, tuple(map(self.number_value, values)), conditions), line))
 
     def run_body(self, body: tuple[tile.Stmt, ...], conditions: frozenset[int]) -> None:
@@ -147,7 +151,7 @@ class _Execution:
                     self.record_print(text, values, self.number_conditions(conditions), 0)
 
     def check_guards(self, step: Step) -> None:
-        """Check that a step uses variables only under the conditions under which they were computed."""
+        """Report variables that a step uses outside the conditions under which they were computed."""
         held: frozenset[int] = frozenset()
         for expr in (*step.conditions, *step.expressions):
             self.check_guarded_uses(expr, held)
@@ -155,7 +159,7 @@ class _Execution:
                 held |= self.number_conditions((expr,))
 
     def check_guarded_uses(self, expr: tile.Expr, held: frozenset[int]) -> None:
-        """Report variables in an expression that have no value under the conditions `held`."""
+        """Report variables in an expression that have no value where only the conditions `held` are known to hold."""
         if isinstance(expr, tile.Var) and not held.issuperset(self.guards.get(expr, ())):
             self.said.append(f"{expr.name} is used where it has no value")
         for part in tile.direct_operands(expr):

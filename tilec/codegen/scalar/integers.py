@@ -11,7 +11,7 @@ from tilec.support.diagnostics import InternalError
 
 
 def emit_integer_call(fn: str, arguments: Sequence[Reg], builder: Builder) -> Reg:
-    """Emit a call of `tile.INTEGER_CALLS`."""
+    """Emit an integer function by name: fns, philox, or a query of a clusterlaunchcontrol answer."""
     match fn:
         case "fns":
             return builder.create("b32", "fns.b32", *arguments)
@@ -25,9 +25,10 @@ def emit_integer_call(fn: str, arguments: Sequence[Reg], builder: Builder) -> Re
 
 
 def _emit_philox(key: Reg, sequence: Reg, position: Reg, builder: Builder) -> Reg:
-    """Emit Philox 4x32-10, as `ops.functions.philox` computes it in numpy."""
+    """Emit the Philox 4x32-10 random word of a key, sequence and position, as `ops.functions.philox` computes it."""
 
     def split_halves(wide: Reg) -> tuple[Reg, Reg]:
+        """Return the low and the high word of a 64-bit register."""
         low, high = builder.new_registers("b32", 2)
         builder.emit("mov.b64", Vector((low, high)), wide)
         return low, high
@@ -58,8 +59,10 @@ def _emit_philox(key: Reg, sequence: Reg, position: Reg, builder: Builder) -> Re
 
 
 def _emit_answer_query(fn: str, words: Sequence[Reg], builder: Builder) -> Reg:
-    """Emit `clc_is_canceled` and the like, on an answer's words. The block's index may be queried only if a block was
-    cancelled (PTX ISA, clusterlaunchcontrol.query_cancel)."""
+    """Emit `clc_is_canceled` (1 or 0), or a block index (0 if none was cancelled), from an answer's four words.
+
+    The block's index may be queried only if a block was cancelled (PTX ISA, clusterlaunchcontrol.query_cancel).
+    """
     halves = [builder.create("b64", "mov.b64", Vector(tuple(words[i : i + 2]))) for i in (0, 2)]
     answer = builder.create("b128", "mov.b128", Vector(tuple(halves)))
     is_given = builder.create("pred", "clusterlaunchcontrol.query_cancel.is_canceled.pred.b128", answer)

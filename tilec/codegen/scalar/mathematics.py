@@ -41,7 +41,7 @@ class MathFunctions:
         self.builder, self.may_call, self.fast = builder, may_call, fast
 
     def __call__(self, name: str, arguments: Sequence[Reg]) -> Reg:
-        """Emit the function of this name."""
+        """Emit the float32 function of this name, by one instruction or the method so named, and return its result."""
         if name in _SINGLE_INSTRUCTIONS:
             return self.emit_op(_SINGLE_INSTRUCTIONS[name], *arguments)
         function: Callable[..., Reg] = getattr(self, name)
@@ -50,6 +50,7 @@ class MathFunctions:
     # ---- instructions ----
 
     def emit_op(self, opcode: str, *operands: Operand) -> Reg:
+        """Emit an instruction with the type .f32, and return its float32 result."""
         return self.builder.create("f32", f"{opcode}.f32", *operands)
 
     def add(self, a: Operand, b: Operand) -> Reg:
@@ -62,6 +63,7 @@ class MathFunctions:
         return self.emit_op("fma.rn", a, b, c)
 
     def divide(self, a: Operand, b: Operand) -> Reg:
+        """Emit a / b: rounded once, or approximate where a subroutine is not allowed."""
         return self.emit_op("div.rn" if self.may_call else "div.full", a, b)
 
     def select(self, condition: Reg, a: Operand, b: Operand) -> Reg:
@@ -92,23 +94,26 @@ class MathFunctions:
     # ---- exponentials ----
 
     def exp2(self, x: Reg) -> Reg:
+        """Emit 2 to the power x by the hardware's approximation; subnormal numbers are zero with fast math."""
         return self.emit_op("ex2.approx.ftz" if self.fast else "ex2.approx", x)
 
     def exp(self, x: Reg) -> Reg:
-        """Emit e to the power x."""
+        """Emit e to the power x: by one hardware approximation with fast math, else split for accuracy."""
         if self.fast:
             return self.exp2(self.mul(x, make_f32(LOG2_E)))
         return self._emit_scaled_exp(x, LOG2_E)
 
     def exp10(self, x: Reg) -> Reg:
-        """Emit 10 to the power x."""
+        """Emit 10 to the power x: by one hardware approximation with fast math, else split for accuracy."""
         if self.fast:
             return self.exp2(self.mul(x, make_f32(math.log2(10))))
         return self._emit_scaled_exp(x, math.log2(10))
 
     def _emit_scaled_exp(self, x: Reg, per_unit: float, bias: int = 127) -> Reg:
-        """Emit 2 to the power x · per_unit as an exact power of two times an approximation of the fraction. A `bias` of
-        126 gives half the result, which may be finite where the result is not."""
+        """Emit 2 to the power x · per_unit as an exact power of two times an approximation of the fraction.
+
+        A `bias` of 126 gives half the result, which may be finite where the result is not.
+        """
         high = struct.unpack("<f", struct.pack("<f", per_unit))[0]
         # In float32 the sum has no fraction, and the whole number in its lowest bits. It is kept a normal number's
         # exponent; the excess stays in the fraction.
@@ -130,7 +135,7 @@ class MathFunctions:
         return self._reciprocate_from_one(self.add(self.exp(self.emit_op("neg", x)), make_f32(1.0)))
 
     def _emit_half_exp(self, x: Reg) -> tuple[Reg, Reg]:
-        """Emit half of e to the power |x| and half of e to the power -|x|."""
+        """Return e^|x| / 2 and e^-|x| / 2."""
         size = self.emit_op("abs", x)
         if self.fast:
             half = self.mul(self.exp(size), make_f32(0.5))
@@ -148,10 +153,11 @@ class MathFunctions:
         return self.select(self.compare("lt", self.emit_op("abs", x), make_f32(1.0)), near, far)
 
     def cosh(self, x: Reg) -> Reg:
+        """Emit cosh as the sum of half of e^|x| and half of e^-|x|."""
         return self.add(*self._emit_half_exp(x))
 
     def tanh(self, x: Reg) -> Reg:
-        """Emit tanh: a polynomial for |x| below 0.55, else from a power of e."""
+        """Emit tanh: the hardware's with fast math, else a polynomial for |x| below 0.55 and a power of e beyond."""
         if self.fast:
             return self.emit_op("tanh.approx", x)
         square, size = self.mul(x, x), self.emit_op("abs", x)
@@ -164,19 +170,19 @@ class MathFunctions:
     # ---- logarithms ----
 
     def log2(self, x: Reg) -> Reg:
-        """Emit the binary logarithm."""
+        """Emit the binary logarithm, the hardware's approximation with fast math."""
         if self.fast:
             return self.emit_op("lg2.approx", x)
         return self._emit_logarithm(x, math.log2(math.e), 1.0)
 
     def log(self, x: Reg) -> Reg:
-        """Emit the natural logarithm."""
+        """Emit the natural logarithm, from the hardware's binary one with fast math."""
         if self.fast:
             return self.mul(self.emit_op("lg2.approx", x), make_f32(math.log(2)))
         return self._emit_logarithm(x, 1.0, LN2_HIGH)
 
     def log10(self, x: Reg) -> Reg:
-        """Emit the decimal logarithm."""
+        """Emit the decimal logarithm, from the hardware's binary one with fast math."""
         if self.fast:
             return self.mul(self.emit_op("lg2.approx", x), make_f32(math.log10(2)))
         return self._emit_logarithm(x, math.log10(math.e), math.log10(2))
@@ -207,7 +213,7 @@ class MathFunctions:
         return self.select(self.compare("eq", x, make_f32(0.0)), make_f32(-math.inf), result)
 
     def pow(self, x: Reg, y: Reg) -> Reg:
-        """Emit x to the power y, by the logarithm of |x|; NaN for a negative x unless y is a whole number."""
+        """Emit x to the power y, by the logarithm of |x|: 1 if y is 0, NaN for a negative x unless y is whole."""
         size = self.emit_op("abs", x)
         logarithm = self.emit_op("lg2.approx", size) if self.fast else self.log2(size)
         result = self.emit_op("ex2.approx", self.mul(y, logarithm))
@@ -222,9 +228,11 @@ class MathFunctions:
     # ---- angles ----
 
     def sin(self, x: Reg) -> Reg:
+        """Emit sin: the hardware's approximation with fast math, else a polynomial."""
         return self.emit_op("sin.approx", x) if self.fast else self._emit_wave(x, 0)
 
     def cos(self, x: Reg) -> Reg:
+        """Emit cos: the hardware's approximation with fast math, else a polynomial."""
         return self.emit_op("cos.approx", x) if self.fast else self._emit_wave(x, 1)
 
     def tan(self, x: Reg) -> Reg:
@@ -292,7 +300,7 @@ class MathFunctions:
         return self.select(exists, result, make_f32(math.nan))
 
     def _split_float(self, bits: Reg) -> tuple[Reg, Reg]:
-        """Emit the significand of an unsigned number, as an integer, and its biased exponent."""
+        """Emit a non-negative float's significand, as an integer, and biased exponent, 1 for a subnormal."""
         exponent = self.emit_word("shr.u32", bits, Imm(23))
         significand = self.emit_word("and.b32", bits, Imm(0x7FFFFF))
         is_normal = self.builder.create("pred", "setp.ne.u32", exponent, Imm(0))
@@ -315,10 +323,11 @@ class MathFunctions:
         return self.select(self.compare("gt", size, make_f32(0.927734375)), far, near)
 
     def sqrt(self, x: Reg) -> Reg:
+        """Emit the square root: rounded once, or approximate with fast math or where no subroutine is allowed."""
         return self.emit_op("sqrt.rn" if self.may_call and not self.fast else "sqrt.approx", x)
 
     def reciprocal(self, x: Reg) -> Reg:
-        """Emit 1 / x, rounded once where a subroutine may be called."""
+        """Emit 1 / x: rounded once, or approximate with fast math or where no subroutine is allowed."""
         if self.fast:
             return self.emit_op("rcp.approx.ftz", x)
         return self.emit_op("rcp.rn" if self.may_call else "rcp.approx", x)
@@ -339,7 +348,7 @@ def is_intrinsic(fn: str) -> bool:
 
 
 def emit_intrinsic(fn: str, args: Sequence[Reg], builder: Builder) -> Reg:
-    """Emit a function of float32."""
+    """Emit a `fast_` function by the hardware's approximation, or an `ieee_` one with its rounding mode."""
     if fn == "fast_rcp":
         return builder.create("f32", "rcp.approx.ftz.f32", *args)
     if fn.startswith("fast_"):

@@ -70,20 +70,22 @@ class Scalars:
 
     @contextmanager
     def open_scope(self) -> Iterator[None]:
-        """Forget at the end all values computed inside: the code may not have run."""
+        """Forget all values computed inside when the scope ends: the code may not have run."""
         self.scopes.append({})
         yield
         self.scopes.pop()
 
     def define_variable(self, var: tile.Var, value: Operand, bounds: Interval) -> None:
+        """Give a variable its operand in the innermost scope, and its interval."""
         self.scopes[-1][var] = value
         self.ranges[var] = bounds
 
     def find_interval(self, expr: tile.Expr) -> Interval:
+        """Return the interval of an expression's values, from the ranges of its variables."""
         return value_interval(expr, self.ranges)
 
     def compute_once(self, key: object, compute: Callable[[], Reg]) -> Reg:
-        """Return the register computed under `key` in this or an enclosing scope, or compute it."""
+        """Return the register computed under `key` in this or an enclosing scope; else compute and remember it."""
         for scope in reversed(self.scopes):
             found = scope.get(key)
             if isinstance(found, Reg):
@@ -93,35 +95,40 @@ class Scalars:
         return result
 
     def create_once(self, key: object, opcode: str, *operands: Operand) -> Reg:
-        """Return the 32-bit result of an instruction that this or an enclosing scope has under `key`, or emit it."""
+        """Return the 32-bit result of an instruction emitted under `key` in an enclosing scope, or emit it."""
         return self.compute_once(key, lambda: self.builder.create("b32", opcode, *operands))
 
     @contextmanager
     def assume_changing_only(self, registers: Iterable[Reg]) -> Iterator[None]:
-        """Open a scope in which only these registers and new ones change. Operations on other registers are reused,
-        such as those that the elements of a row have in common."""
+        """Open a scope in which operations are reused unless they use these registers, which alone may change.
+
+        Reused are such operations as the elements of a row have in common.
+        """
         before, self.changing = self.changing, frozenset(registers)
         with self.open_scope():
             yield
         self.changing = before
 
     def reuse_result(self, what: object, operands: Sequence[Operand], compute: Callable[[], Reg]) -> Reg:
-        """Return the result of an operation: an earlier one if no operand can have changed, or compute it."""
+        """Return an operation's earlier result if, in `assume_changing_only`, no operand changes; else compute it."""
         if self.changing is None or any(operand in self.changing for operand in operands):
             return compute()
         return self.compute_once((what, *operands), compute)
 
     def reuse_instruction(self, cls: RegisterClass, opcode: str, operands: Sequence[Operand]) -> Reg:
-        """Return the result of an instruction as `reuse_result` does."""
+        """Return an instruction's earlier result if, in `assume_changing_only`, no operand changes; else emit it."""
         return self.reuse_result(opcode, operands, lambda: self.builder.create(cls, opcode, *operands))
 
     def mark_hoist_place(self) -> None:
-        """Mark the place where hoisted code is inserted."""
+        """Mark this point of the code as the place where hoisted code is inserted later."""
         self.builder.mark_hoist_place()
         self.outer = len(self.scopes)
 
     def compute_hoisted(self, key: object, compute: Callable[[], Reg]) -> Reg:
-        """Compute as `once` does, but at the place of `begin`: from values known there, for all later code."""
+        """Return the register computed under `key` at the marked hoist place, for all later code; compute it once.
+
+        It may use only values known at that place.
+        """
         inner, self.scopes = self.scopes[self.outer :], self.scopes[: self.outer]
         with self.builder.hoist_code():
             result = self.compute_once(key, compute)
@@ -129,13 +136,13 @@ class Scalars:
         return result
 
     def create_hoisted(self, key: object, opcode: str, *operands: Operand) -> Reg:
-        """Return the 32-bit result of an instruction as `compute_hoisted` does."""
+        """Return the 32-bit result of an instruction emitted once, under `key`, at the marked hoist place."""
         return self.compute_hoisted(key, lambda: self.builder.create("b32", opcode, *operands))
 
     # ---- indices ----
 
     def settle_indices(self, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
-        """Return the indices; replace an index whose sum may overflow int32 by one variable plus a constant.
+        """Return the indices with each whose sum may overflow int32 replaced by one variable plus a constant.
 
         A bounds test and an address then use the same register. A sum that is tested in 32 bits and added up again in
         64 could pass the test and still reach another element. Sums of loop variables, block indices and sizes are
@@ -144,7 +151,7 @@ class Scalars:
         return tuple(self.settle_index(index) for index in indices)
 
     def settle_index(self, index: tile.Expr) -> tile.Expr:
-        """Return the index, or one variable plus a constant if its sum may overflow int32."""
+        """Return the index, or one new variable plus a constant if its sum may overflow int32."""
         parts = list(tile.walk_expr(index))
         if not any(map(self.has_unknown_range, parts)):
             return index
@@ -161,7 +168,7 @@ class Scalars:
         return add_exprs(settled, tile.int32_const(constant))
 
     def fits_in_int32(self, form: Affine) -> bool:
-        """Return whether a sum stays within int32 for all values of its terms."""
+        """Return whether an affine form stays within int32 for all known values of its terms."""
         low: float = form.constant
         high: float = form.constant
         for atom, coefficient in form.terms:
@@ -170,7 +177,7 @@ class Scalars:
         return integer_range(INT32)[0] <= low and high <= integer_range(INT32)[1]
 
     def has_unknown_range(self, expr: tile.Expr) -> bool:
-        """Return whether the expression is an element, or a variable with the whole range of its type."""
+        """Return whether an expression is a buffer's element, or a variable whose range is not known within int32."""
         if isinstance(expr, tile.Load):
             return True
         low, high = self.ranges.get(expr, UNKNOWN) if isinstance(expr, tile.Var) else (0, 0)
@@ -179,7 +186,10 @@ class Scalars:
     # ---- conditions ----
 
     def list_bounds(self, index: tile.Expr, extent: tile.Extent) -> list[tile.Expr]:
-        """Return the conditions for 0 ≤ index < extent, except those known to hold."""
+        """Return the conditions for 0 ≤ index < extent, without those that the known ranges prove.
+
+        The test against an extent that is known only at launch stays.
+        """
         form = affine_form(index)
         low, high = self.find_interval(index)
         found: list[tile.Expr] = []
@@ -196,7 +206,7 @@ class Scalars:
         return found
 
     def test_all(self, conditions: Iterable[tile.Expr]) -> Reg | None:
-        """Return a predicate that holds where all conditions do; None: always."""
+        """Return a predicate that holds where all conditions do; None if there are none."""
         total: tile.Expr | None = None
         for condition in dict.fromkeys(conditions):
             total = condition if total is None else tile.Binary("and", total, condition, BOOL)
@@ -205,12 +215,12 @@ class Scalars:
     # ---- values ----
 
     def get_register(self, expr: tile.Expr, read: ReadElement | None = None) -> Reg:
-        """Return the value of an expression in a register."""
+        """Emit an expression and return its value in a register; `read` (None: `read_uniform`) gives its elements."""
         value = self.get_operand(expr, read)
         return value if isinstance(value, Reg) else self.materialise(value, expr.dtype)
 
     def materialise(self, value: Operand, dtype: DType) -> Reg:
-        """Emit the move of an immediate operand to a register."""
+        """Emit the move of an immediate operand to a new register of the type's class, and return it."""
         cls = get_register_class(dtype)
         if cls == "pred":
             assert isinstance(value, Imm)
@@ -218,7 +228,11 @@ class Scalars:
         return self.builder.create(cls, f"mov.{cls}", value)
 
     def get_operand(self, expr: tile.Expr, read: ReadElement | None = None) -> Operand:
-        """Return the value of an expression as an operand: constants stay immediate."""
+        """Return an expression's operand: an immediate constant, one known in a scope, or emitted now.
+
+        A constant 16-bit float is a register. Integers and booleans that read no element are kept in the scope.
+        InternalError for a variable without a value.
+        """
         if isinstance(expr, tile.Const):
             if expr.dtype.kind == "bool":
                 return Imm(int(bool(expr.value)))
@@ -241,7 +255,7 @@ class Scalars:
         return result
 
     def emit_expr(self, expr: tile.Expr, read: ReadElement | None) -> Operand:
-        """Emit an expression other than a constant, variable or element, and return its value."""
+        """Emit an operation, call, cast or choice with its operands, and return the value."""
         match expr:
             case tile.Unary(op=op, a=a):
                 return self.emit_unary(op, a, expr.dtype, read)
@@ -269,14 +283,16 @@ class Scalars:
     def emit_int_binary(
         self, op: tile.BinaryOp, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None
     ) -> Reg:
-        """Emit an integer operation; the result of a small type is wrapped to its bits."""
+        """Emit an integer operation, and wrap its result to the bits of a small type if it may overflow."""
         result = self.emit_wide_binary(op, a, b, dtype, read)
         return self.wrap_integer(result, dtype) if op in OVERFLOWING else result
 
     def emit_wide_binary(
         self, op: tile.BinaryOp, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None
     ) -> Reg:
-        """Emit an integer operation on whole registers: the result of a small type may have excess bits."""
+        """Emit an integer operation on whole registers, with shifts for powers of two; small types may have excess
+        bits.
+        """
         wide = get_register_class(dtype)
         signed, bits = ("s" if dtype.kind == "int" else "u"), ("64" if wide == "b64" else "32")
         emit = self.builder.create
@@ -303,7 +319,7 @@ class Scalars:
     def emit_division(
         self, op: tile.BinaryOp, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None
     ) -> Reg:
-        """Emit Python's floor division or modulo."""
+        """Emit Python's floor division or modulo, by shifts, masks or an unsigned division where the ranges allow."""
         itself = tile.Binary(op, a, b, dtype)
         form = affine_form(itself)
         if form.terms != ((itself, 1),) and dtype == INT32:
@@ -332,7 +348,7 @@ class Scalars:
         return emit(wide, f"selp.b{bits}", emit(wide, f"add.s{bits}", remainder, y), remainder, fix)
 
     def emit_comparison(self, op: str, a: tile.Expr, b: tile.Expr, read: ReadElement | None) -> Reg:
-        """Emit a comparison; small floats are compared as float32, booleans as integers."""
+        """Emit a comparison to a predicate; small floats are compared as float32, booleans as integers."""
         dtype = a.dtype
         x, y = self.get_operand(a, read), self.get_operand(b, read)
         if dtype.is_float and dtype.bits < 32:
@@ -344,17 +360,18 @@ class Scalars:
         return self.builder.create("pred", f"setp.{name}.{suffix}", self.ensure_register(x, dtype), y)
 
     def emit_logic(self, op: str, a: tile.Expr, b: tile.Expr, read: ReadElement | None) -> Reg:
+        """Emit and, or, or xor of two booleans, of which both are computed."""
         names = {"and": "and.pred", "or": "or.pred", "bitand": "and.pred", "bitor": "or.pred", "xor": "xor.pred"}
         return self.builder.create("pred", names[op], self.get_register(a, read), self.get_register(b, read))
 
     # ---- floats ----
 
     def widen(self, value: Operand, dtype: DType) -> Reg:
-        """Convert a 16- or 8-bit float to float32; exact."""
+        """Return a 16- or 8-bit float converted to float32, exactly; reuse an earlier conversion if possible."""
         return self.reuse_result(("widen", dtype), (value,), lambda: self._emit_widen(value, dtype))
 
     def _emit_widen(self, value: Operand, dtype: DType) -> Reg:
-        """Emit the conversion of a 16- or 8-bit float to float32."""
+        """Emit the exact conversion of a 16- or 8-bit float to float32."""
         if dtype in SMALL_FLOATS:
             return small_floats.emit_widen(self.builder, self.ensure_register(value, dtype), dtype, self.converts_fp8)
         assert isinstance(value, Reg)
@@ -364,11 +381,11 @@ class Scalars:
         return self.builder.create("f32", "mov.b32", Vector((zero, value)))
 
     def narrow(self, value: Operand, dtype: DType) -> Reg:
-        """Round a float32 to a 16- or 8-bit float, to nearest even."""
+        """Return a float32 rounded to nearest even as a 16- or 8-bit float; reuse an earlier conversion if possible."""
         return self.reuse_result(("narrow", dtype), (value,), lambda: self._emit_narrow(value, dtype))
 
     def _emit_narrow(self, value: Operand, dtype: DType) -> Reg:
-        """Emit the conversion of a float32 to a 16- or 8-bit float."""
+        """Emit the rounding of a float32 to a 16- or 8-bit float."""
         wide = self.ensure_register(value, FLOAT32)
         if dtype in SMALL_FLOATS:
             return small_floats.emit_narrow(self.builder, wide, dtype, self.converts_fp8)
@@ -389,7 +406,7 @@ class Scalars:
         return self.emit_float_operation(op, x, y, "f64" if dtype.bits == 64 else "f32")
 
     def emit_float_operation(self, op: str, x: Operand, y: Operand, cls: str) -> Reg:
-        """Emit an operation on registers of class `f32` or `f64`."""
+        """Emit an operation of class `f32` or `f64`; f32 division is approximate with fast math or without calls."""
         division = "div.rn" if (self.may_call and not self.fast_math) or cls == "f64" else "div.full"
         # Without `.rn` the assembler may fuse a product and a sum.
         rn = "" if self.may_fuse else ".rn"
@@ -402,13 +419,14 @@ class Scalars:
         kind: RegisterClass = "f64" if cls == "f64" else "f32"
 
         def create_result() -> Reg:
+            """Emit the instruction, with a constant first operand moved to a register."""
             first = x if isinstance(x, Reg) else self.builder.create(kind, f"mov.{cls}", x)
             return self.builder.create(kind, opcode, first, y)
 
         return self.reuse_result(opcode, (x, y), create_result)
 
     def emit_unary(self, op: str, a: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
-        """Emit a negation: of a boolean, float or integer."""
+        """Emit `not` of a boolean, or the negation of a float or integer."""
         x = self.get_register(a, read)
         if op == "not":
             return self.builder.create("pred", "not.pred", x)
@@ -421,7 +439,7 @@ class Scalars:
         return self.wrap_integer(self.builder.create(wide, f"neg.s{64 if wide == 'b64' else 32}", x), dtype)
 
     def emit_call(self, fn: str, args: tuple[tile.Expr, ...], dtype: DType, read: ReadElement | None) -> Reg:
-        """Emit a call of a built-in function: of a warp, of integers or bits, or of floats."""
+        """Emit a call of a built-in function by its kind: warp or block, barrier phase, integer, bit count or float."""
         if fn in tile.WARP_WIDE or fn in tile.BLOCK_WIDE:
             first, *others = args
             value, given = self.get_register(first, read), [self.get_operand(a, read) for a in others]
@@ -457,13 +475,13 @@ class Scalars:
         return self.emit_function(fn, [self.ensure_register(v, dtype) for v in values])
 
     def emit_function(self, fn: str, args: list[Reg]) -> Reg:
-        """Emit a function of float32."""
+        """Emit a float32 function by its name, an intrinsic or a mathematical one; reuse an earlier equal result."""
         if is_intrinsic(fn):
             return self.reuse_result(fn, args, lambda: emit_intrinsic(fn, args, self.builder))
         return self.reuse_result(fn, args, lambda: MathFunctions(self.builder, self.may_call, self.fast_math)(fn, args))
 
     def emit_reinterpret(self, value: Operand, source: DType, target: DType) -> Operand:
-        """Reinterpret the bits as another type of the same size."""
+        """Return the same bits as a value of another type of the same size."""
         x = self.ensure_register(value, source)
         here, there = get_register_class(source), get_register_class(target)
         if here == there:
@@ -477,7 +495,10 @@ class Scalars:
     # ---- conversions and choices ----
 
     def emit_conversion(self, value: Operand, source: DType, target: DType) -> Operand:
-        """Emit the conversion of a value between two types."""
+        """Emit the conversion of a value to another type; a float becomes the integer towards 0, within range, a NaN 0.
+
+        Integers are cut to the type's bits; equal types give the value itself.
+        """
         emit = self.builder.create
         if source == target:
             return value
@@ -532,7 +553,7 @@ class Scalars:
         return self.wrap_integer(x, target) if target.bits < source.bits or target.kind != source.kind else x
 
     def wrap_integer(self, value: Reg, dtype: DType) -> Reg:
-        """Keep only the bits of a small integer's type, extended to the 32 bits of its register."""
+        """Return an integer cut to its type's bits and extended to 32; types of 32 bits and more are unchanged."""
         if dtype.bits >= 32:
             return value
         if dtype.kind == "uint":
@@ -540,7 +561,7 @@ class Scalars:
         return self.builder.create("b32", "bfe.s32", value, Imm(0), Imm(dtype.bits))
 
     def emit_select(self, c: tile.Expr, a: tile.Expr, b: tile.Expr, dtype: DType, read: ReadElement | None) -> Reg:
-        """Emit the choice between two values, of which both are computed."""
+        """Emit the choice between two values by a condition; both values are computed."""
         condition = self.get_register(c, read)
         x, y = self.get_operand(a, read), self.get_operand(b, read)
         cls = get_register_class(dtype)
@@ -553,18 +574,19 @@ class Scalars:
 
 
 def _is_power_of_two(value: int) -> bool:
+    """Return whether the value is a positive power of two."""
     return value > 0 and value & (value - 1) == 0
 
 
 def _spell_type(dtype: DType) -> str:
-    """Return the PTX name of a type of at least 32 bits, such as `f32` or `u64`."""
+    """Return the PTX name of a type, such as `f32` or `u64`; a narrower integer counts as 32 bits."""
     if dtype.is_float:
         return f"f{dtype.bits}"
     return f"{'s' if dtype.kind == 'int' else 'u'}{max(dtype.bits, 32)}"
 
 
 def emit_ptx(expr: tile.Ptx, args: Sequence[Reg], builder: Builder) -> Reg:
-    """Emit the instructions, and return the register of the result."""
+    """Emit the author's PTX instructions with new registers for their names, and return the result's register."""
     written = snippet.parse_snippet(expr.text, len(args))
     result = builder.new_register(get_register_class(expr.dtype))
     names = {snippet.operand_name(number): register for number, register in enumerate((result, *args))}

@@ -20,8 +20,10 @@ HALF_OPERATIONS = frozenset({"add", "sub", "mul", "min", "max"})
 
 
 def emit_half(op: str, operands: Sequence[Operand], dtype: DType, builder: Builder, *, pairs: bool = False) -> Reg:
-    """Emit one of `OPERATIONS`, or `fma`. Before sm_90 bfloat16 has no add, sub and mul: an fma does them, with the
-    factor ±1 or the addend -0."""
+    """Emit an operation of float16 or bfloat16, on single values or on pairs in a word, and return the result.
+
+    Before sm_90 bfloat16 has no add, sub and mul: an fma does them, with the factor ±1 or the addend -0.
+    """
     cls: RegisterClass = "b32" if pairs else "b16"
     spelled = f"{HALF_NAMES[dtype]}x2" if pairs else HALF_NAMES[dtype]
     if op in ("min", "max"):
@@ -38,7 +40,7 @@ def emit_half(op: str, operands: Sequence[Operand], dtype: DType, builder: Build
 
 
 def emit_half_constant(value: float, dtype: DType, builder: Builder, *, pairs: bool = False) -> Reg:
-    """Emit a constant of 16 bits, or a word with two of them."""
+    """Emit a 16-bit float constant; with `pairs`, a 32-bit word with the constant twice."""
     bits = encode_half(value, dtype)
     if pairs:
         return builder.create("b32", "mov.b32", Imm(bits << 16 | bits))
@@ -50,7 +52,7 @@ FLOAT8_NAMES = {FLOAT8_E4M3: "e4m3", FLOAT8_E5M2: "e5m2"}
 
 
 def emit_widen(builder: Builder, byte: Reg, dtype: DType, instructions: bool) -> Reg:
-    """Convert the 8-bit float in the low byte of a register to float32."""
+    """Emit the conversion of the 8-bit float in a register's low byte to float32, by bits unless `instructions`."""
     create = builder.create
     if instructions:
         pair = create("b32", f"cvt.rn.f16x2.{FLOAT8_NAMES[dtype]}x2", create("b16", "cvt.u16.u32", byte))
@@ -69,7 +71,7 @@ def emit_widen(builder: Builder, byte: Reg, dtype: DType, instructions: bool) ->
 
 
 def emit_narrow(builder: Builder, value: Reg, dtype: DType, instructions: bool) -> Reg:
-    """Convert a float32 to an 8-bit float, in the low byte of a register."""
+    """Emit the rounding of a float32 to an 8-bit float in a register's low byte, by bits if not `instructions`."""
     create = builder.create
     if instructions:
         pair = create("b16", f"cvt.rn.satfinite.{FLOAT8_NAMES[dtype]}x2.f32", make_f32(0.0), value)

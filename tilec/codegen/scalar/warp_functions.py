@@ -26,8 +26,11 @@ def emit_warp_function(
     builder: Builder,
     combine: Callable[[str, Operand, Operand, str], Reg],
 ) -> Reg:
-    """Emit a call on a value; for a shuffle `others` are the lane and the width of a segment. `types` are those of the
-    value and of the result. `combine(op, a, b, class)` emits an operation on floats."""
+    """Emit a shuffle, vote, match or reduction over the warp or block, and return its result.
+
+    For a shuffle `others` are the lane and the width of a segment. `types` are those of the value and of the result.
+    `combine(op, a, b, class)` emits an operation on floats.
+    """
     source, dtype = types
     cls = get_register_class(dtype)
     if fn in _SHUFFLES:
@@ -58,7 +61,7 @@ def emit_warp_function(
 
 
 def _emit_shuffle(builder: Builder, mode: str, is_float: bool, value: Reg, by: Operand, clamp: Operand) -> Reg:
-    """Emit a shuffle of a 32-bit value, which moves as bits if it is a float."""
+    """Emit a shuffle of a 32-bit value and return the value received; a float is moved as bits."""
     word = builder.create("b32", "mov.b32", value) if is_float else value
     moved = builder.create("b32", f"shfl.sync.{mode}.b32", word, by, clamp, _FULL_MASK)
     return builder.create("f32", "mov.b32", moved) if is_float else moved

@@ -29,11 +29,12 @@ TYPE_NAMES = {**FLOAT_NAMES, FLOAT32: "f32", FLOAT64: "f64", INT8: "s8", UINT8: 
 
 
 def get_operand_kind(dtype: DType) -> str:
-    """Return the name of the type of A or B: float32 is tf32, of which 19 bits are used."""
+    """Return the PTX name of the type of A or B: float32 is tf32, of which 19 bits are used."""
     return "tf32" if dtype == FLOAT32 else TYPE_NAMES[dtype]
 
 
 def extract_digit(value: tile.Expr, divisor: int, modulus: int) -> tile.Expr:
+    """Return the expression value // divisor % modulus, without the division by 1."""
     shifted = tile.Binary("floordiv", value, tile.int32_const(divisor), INT32) if divisor > 1 else value
     return tile.Binary("floormod", shifted, tile.int32_const(modulus), INT32)
 
@@ -42,7 +43,7 @@ LANE = extract_digit(tile.THREAD, 1, 32)
 
 
 def compute_warp_origin(layout: Fragment, lane_axes: int) -> tuple[tile.Expr, ...]:
-    """Return the coordinates where the warp's block starts: those of its lane 0."""
+    """Return the coordinates of lane 0 of a warp or warpgroup, as expressions, with its first `lane_axes` axes at 0."""
     lanes = 1
     for axis in layout.threads[:lane_axes]:
         lanes *= axis.size
@@ -51,25 +52,25 @@ def compute_warp_origin(layout: Fragment, lane_axes: int) -> tuple[tile.Expr, ..
 
 
 def index_part(part: tile.Region, row: tile.Expr, column: tile.Expr) -> tuple[tile.Expr, ...]:
-    """Return the indices, in the tile, of an element of a part of it."""
+    """Return the indices in the whole tile of the element at this row and column of a region."""
     *outer, down, across = part.start
     return *outer, add_exprs(down, row), add_exprs(across, column)
 
 
 def get_accumulators(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
-    """Return a product's accumulators, float16 two to a register."""
+    """Return a product's accumulator registers: pairs for float16, else one per element."""
     return state.pairs.get(buffer.name) or state.fragments[buffer.name]
 
 
 def clear_accumulators(buffer: tile.Buffer, state: State) -> None:
-    """Set the accumulators of a product to zero."""
+    """Emit moves that set the accumulators of a product to zero."""
     cls = "b32" if buffer.name in state.pairs else get_register_class(buffer.dtype)
     for register in get_accumulators(buffer, state):
         state.builder.emit(f"mov.{cls}", register, ZERO.get(cls, Imm(0)))
 
 
 def pack_operand(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
-    """Return a fragment as an operand, 4 bytes to a register, in the order of its layout."""
+    """Return a fragment's registers as a product's operand, 4 bytes each (float64: 8), packed if they are not yet."""
     for held in (state.words, state.pairs):
         if buffer.name in held:
             return held[buffer.name]
@@ -84,7 +85,10 @@ def pack_operand(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
 
 
 def emit_store_matrix(op: StoreMatrix, state: State) -> None:
-    """Store an accumulator to a 16-bit tile: two 8-column blocks of 16 rows per instruction."""
+    """Emit stmatrix for an accumulator's share of a 16-bit tile: 16 rows by up to 16 columns each.
+
+    It converts float32.
+    """
     builder = state.builder
     layout = state.layouts[op.source.name]
     registers = state.fragments[op.source.name]
@@ -110,14 +114,17 @@ def emit_store_matrix(op: StoreMatrix, state: State) -> None:
 
 
 def _pack_pair(op: StoreMatrix, low: Reg, high: Reg, state: State) -> Reg:
-    """Convert two neighbours to the tile's type, and pack them into one register."""
+    """Return two neighbouring elements converted to the tile's type and packed in one 32-bit register."""
     if op.source.dtype == FLOAT32:
         return pack_f32(state.scalars, op.destination.dtype, low, high)
     return pack_word(state.builder, [low, high], op.destination.dtype)
 
 
 def emit_load_matrix(op: LoadMatrix, state: State) -> None:
-    """Load up to four blocks with one instruction: lanes 8·i … 8·i + 7 have the addresses of the rows of block i."""
+    """Emit ldmatrix for a fragment from a shared tile, 1, 2 or 4 blocks of 8 × 8 each, to words or elements.
+
+    Lanes 8·i … 8·i + 7 have the addresses of the rows of block i.
+    """
     builder, layout = state.builder, state.layouts[op.destination.name]
     place = compute_warp_origin(layout, 2)
     words = layout.register_count // 2
@@ -130,6 +137,9 @@ def emit_load_matrix(op: LoadMatrix, state: State) -> None:
     tile = state.addresses.tiles[op.source.buffer.name].layout
 
     def compute_offset(first: int) -> tuple[Reg | None, int]:
+        """Return the offset inside the tile of this lane's row of the blocks from word `first` on: register and
+        constant.
+        """
         row, column = (
             add_exprs(part, int32_const(at)) for part, at in zip(place, layout.register_offset(2 * first), strict=True)
         )
@@ -156,13 +166,13 @@ def emit_load_matrix(op: LoadMatrix, state: State) -> None:
 
 
 def _list_block_steps(op: LoadMatrix, state: State, together: int) -> list[tuple[int, ...]]:
-    """Return the distance of an instruction's blocks, for each bit of a block's number."""
+    """Return the (row, column) distance that each bit of a block's number adds, within one instruction."""
     layout = state.layouts[op.destination.name]
     return [layout.register_offset(2 << bit) for bit in range(together.bit_length() - 1)]
 
 
 def _is_linear(op: LoadMatrix, state: State, together: int) -> bool:
-    """Return whether the place of each of `together` blocks is the sum of the steps of its number's bits."""
+    """Return whether `together` blocks can share an ldmatrix: each one's place is the sum of its number's bit steps."""
     layout, steps = state.layouts[op.destination.name], _list_block_steps(op, state, together)
     for first in range(0, layout.register_count // 2, together):
         origin = layout.register_offset(2 * first)
@@ -178,8 +188,10 @@ ROW, QUAD = extract_digit(LANE, 4, 8), extract_digit(LANE, 1, 4)
 
 
 def load_metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> tuple[Operand, ...]:
-    """Return the operands of a sparse product: 16 rows of metadata, and which threads provide it. A dense A has
-    none."""
+    """Return a sparse product's operands: a register of A's metadata, and the selector; none for a dense A.
+
+    The metadata is that of 16 rows; the selector says which threads provide it.
+    """
     buffer = op.metadata
     if buffer is None:
         return ()
@@ -196,6 +208,7 @@ def load_metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> t
     byte = add_exprs(tile.int32_const(4 * (step - step % 2 if paired else step)), scale_expr(lane, 2))
 
     def load_both_rows() -> Reg:
+        """Emit loads of the metadata of a lane's two rows, and return them in one word."""
         rows = (add_exprs(row, ROW), add_exprs(add_exprs(row, ROW), tile.int32_const(8)))
         halves = [
             builder.create("b16", "ld.shared.b16", _address_byte(state, buffer, r, byte, op.cursors)) for r in rows
@@ -207,8 +220,10 @@ def load_metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> t
 
 
 def _legalise_metadata(state: State, fields: Reg) -> Reg:
-    """Replace fields of 0000, which come from outside the tensor, by 0100, the first two positions. 0000 gives two
-    elements the same position, which is undefined."""
+    """Return metadata with each field of 0000 replaced by 0100, the first two positions.
+
+    0000 comes from outside the tensor, and gives two elements the same position, which is undefined.
+    """
     create = state.builder.create
     pairs = create("b32", "or.b32", fields, create("b32", "shr.u32", fields, Imm(2)))
     ones = create("b32", "or.b32", pairs, create("b32", "shr.u32", pairs, Imm(1)))
@@ -219,7 +234,7 @@ def _legalise_metadata(state: State, fields: Reg) -> Reg:
 def _address_byte(
     state: State, buffer: tile.Buffer, row: tile.Expr, byte: tile.Expr, cursors: tuple[Cursor, ...]
 ) -> Address:
-    """Return the address of a byte of a row, for any element type of the tile."""
+    """Return the shared-memory address of a byte of a tile's row, for any element type."""
     size = buffer.dtype.bytes
     if size == 1:
         return state.addresses.address_shared_element(buffer, (row, byte), cursors)

@@ -21,7 +21,7 @@ SECOND_OF_8, SECOND_OF_16 = matrix.extract_digit(matrix.LANE, 8, 2), matrix.extr
 
 
 def emit_mma(op: Mma, state: State) -> None:
-    """Emit the warp's products: per k step, load its rows of A and columns of B, then multiply each pair of them."""
+    """Emit mma.sync for the warp's tile of C: per k step, load A's rows and B's columns, then multiply each pair."""
     layout = state.layouts[op.c.name]
     rows, columns = layout.registers[3].size, layout.registers[2].size  # in blocks of 16 and of 8
     row, column = matrix.compute_warp_origin(layout, 2)
@@ -62,7 +62,7 @@ def emit_mma(op: Mma, state: State) -> None:
 def _emit_product(
     op: Mma, state: State, a: tuple[Reg, ...], b: tuple[Reg, ...], c: tuple[Reg, ...], where: tuple[Operand, ...]
 ) -> None:
-    """Emit the instructions of one block: A times B is added to C; `where` is the sparsity of A."""
+    """Emit C += A × B for one block of 16 × 8, or twice 8 × 8 for float64; `where` is the sparsity of A."""
     a_kind, b_kind = (op.nibbles or matrix.get_operand_kind(part.buffer.dtype) for part in (op.a, op.b))
     kinds = f"{matrix.TYPE_NAMES[op.c.dtype]}.{a_kind}.{b_kind}.{matrix.TYPE_NAMES[op.c.dtype]}"
     if op.a.buffer.dtype == FLOAT64:
@@ -79,7 +79,10 @@ def _emit_product(
 def emit_ldmatrix(
     state: State, part: Region, row: Expr, column: Expr, cursors: tuple[Cursor, ...], count: int, transposed: bool
 ) -> tuple[Reg, ...]:
-    """Load `count` matrices of 8 rows of 16 bytes; this lane gives the address of the row at `row` and `column`."""
+    """Emit ldmatrix of `count` matrices of 8 rows of 16 bytes, and return a register for each.
+
+    This lane gives the address of the row at `row` and `column`.
+    """
     registers = state.builder.new_registers("b32", count)
     address = state.addresses.address_shared_element(part.buffer, matrix.index_part(part, row, column), cursors)
     opcode = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
@@ -88,8 +91,11 @@ def emit_ldmatrix(
 
 
 def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
-    """Load 16 rows of A and 32 bytes along k, from element `k` on, to the registers that mma takes. These are quarters:
-    rows 0–7 and 8–15 of bytes 0–15, then the same rows of bytes 16–31; of float64, one register for 8 rows."""
+    """Return registers with 16 rows of A and 32 bytes along k from element `k`, as mma.sync takes them.
+
+    These are quarters: rows 0–7 and 8–15 of bytes 0–15, then the same rows of bytes 16–31; of float64, one register for
+    8 rows.
+    """
     dtype = op.a.buffer.dtype
     chunk = 16 // dtype.bytes
     if dtype == FLOAT64:
@@ -108,7 +114,10 @@ def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
 
 
 def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tuple[Reg, ...]]:
-    """Load one or two blocks of 8 columns of B and 32 bytes of k: k 0–15 and 16–31 of a block, then the next block."""
+    """Return, for one or two blocks of 8 columns of B, the registers with 32 bytes of k from element `k`.
+
+    They are k 0–15 and 16–31 of a block, then the next block.
+    """
     dtype = op.b.buffer.dtype
     chunk = 16 // dtype.bytes
     if dtype.bits == 64 or (dtype.bits != 16 and not op.transpose_b):
@@ -134,8 +143,10 @@ def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tup
 
 
 def gather_register(part: Region, k_major: bool, first: Expr, k: int, cursors: tuple[Cursor, ...], state: State) -> Reg:
-    """Load a register of an operand that ldmatrix cannot transpose, element by element. The elements are neighbours
-    along k of this lane's row or column, counted from `first`."""
+    """Return a register of an operand loaded element by element, for types that ldmatrix cannot transpose.
+
+    The elements are neighbours along k of this lane's row or column, counted from `first`.
+    """
     dtype = part.buffer.dtype
     per = max(4 // dtype.bytes, 1)
     mn = add_exprs(first, matrix.ROW)

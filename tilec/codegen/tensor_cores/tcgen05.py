@@ -47,12 +47,18 @@ _LANE_STRIDE = 1 << 16  # in an address of tensor memory, whose low half is the 
 
 
 def get_cta_group(program: warp.Program) -> str:
-    """Return the CTA group, which all tcgen05 instructions of a kernel must share (PTX ISA, tcgen05.alloc)."""
+    """Return `cta_group::2` for a kernel of block pairs, else `cta_group::1`.
+
+    All tcgen05 instructions of a kernel must share it (PTX ISA, tcgen05.alloc).
+    """
     return f"cta_group::{2 if program.paired else 1}"
 
 
 def emit_allocation(program: warp.Program, builder: Builder, scalars: Scalars) -> None:
-    """Emit the allocation by the first warp, and give up the permit: the block allocates no more."""
+    """Emit tensor memory's allocation by warp 0, which writes its address to shared memory and gives up the permit.
+
+    The block allocates no more.
+    """
     group = get_cta_group(program)
     past = builder.new_label("allocated")
     builder.emit("bra", Symbol(past), guard=builder.create("pred", "setp.ne.u32", scalars.get_register(WARP), Imm(0)))
@@ -64,15 +70,17 @@ def emit_allocation(program: warp.Program, builder: Builder, scalars: Scalars) -
 
 
 def emit_address_load(program: warp.Program, builder: Builder, scalars: Scalars) -> Reg:
-    """Load the start of the allocation, in every thread, after a barrier with the first warp."""
+    """Emit the load, by every thread, of the tensor memory's address from shared memory, and return its register.
+
+    It comes after a barrier with the first warp.
+    """
     builder.emit(AFTER_SYNC)
     place = Address(scalars.get_register(SHARED_BASE), program.tensor_address_at)
     return builder.create("b32", "ld.shared.b32", place)
 
 
 def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp_index: Reg) -> None:
-    """Free the tensor memory by the first warp, after a named barrier of all warps that read it. A pair's tensor memory
-    is freed after both blocks have come here."""
+    """Emit the freeing of tensor memory by warp 0, after a barrier of `threads` and, in a pair, the other block."""
     builder = state.builder
     assert state.tensor is not None
     past = builder.new_label("deallocated")
@@ -88,7 +96,7 @@ def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp_index: Reg)
 
 
 def _address_version(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], state: State) -> Reg:
-    """Return the address of the tile's version that the cursors point at."""
+    """Return the tensor-memory address of the tile's version that the cursors point at."""
     assert state.tensor is not None
     held = next(t for t in state.program.tensor if t.buffer == buffer)
     builder, scalars, base = state.builder, state.scalars, state.tensor
@@ -114,14 +122,20 @@ def _address_version(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], stat
 
 
 def build_instruction_descriptor(op: warp.TensorMma, rows: int, columns: int) -> int:
-    """Return the descriptor (PTX ISA, tcgen05 "Instruction descriptor"): 0x08400490 for bfloat16 of 128 × 256."""
+    """Return tcgen05's instruction descriptor for a product's shape, types and transpositions.
+
+    It is 0x08400490 for bfloat16 of 128 × 256: see PTX ISA, tcgen05 "Instruction descriptor".
+    """
     transposed = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
     a, b = (_OPERAND_CODES[factor.dtype][1] for factor in (op.a, op.b))
     return _ACCUMULATOR_CODES[op.c.dtype] << 4 | a << 7 | b << 10 | transposed | columns >> 3 << 17 | rows >> 4 << 24
 
 
 def emit_tensor_mma(op: warp.TensorMma, state: State) -> None:
-    """Emit all products of the tile: blocks of 128 rows by 256 columns at most, 32 bytes of K at a time."""
+    """Emit, by one thread, all tcgen05 products of a tile: up to 128 × 256 at once, 32 bytes of K at a time.
+
+    With scales, they are products with block scales.
+    """
     builder = state.builder
     m, n = op.c.shape
     rows, columns = min(m, TENSOR_LANES), min(n, MAX_COLUMNS)
@@ -160,7 +174,7 @@ def emit_tensor_mma(op: warp.TensorMma, state: State) -> None:
 def _emit_scaled_mma(
     op: warp.TensorMma, scales: warp.Scales, rows: int, columns: int, depth: int, state: State
 ) -> None:
-    """Emit the products with block scales: the descriptor of an instruction has the place of its scales along K."""
+    """Emit all products of a tile with block scales; each instruction's descriptor selects its scales along K."""
     builder, vector = state.builder, f"scale_vec::{SCALES_PER_INSTRUCTION[scales.kind]}X"
     opcode = f"tcgen05.mma.{get_cta_group(state.program)}.kind::{scales.kind}.block_scale.{vector}"
     m, n = op.c.shape
@@ -185,7 +199,7 @@ def _emit_scaled_mma(
 
 
 def emit_tensor_copy(op: warp.TensorCopy, state: State) -> None:
-    """Emit the copies of scales, a block of 128 words at a time."""
+    """Emit, by one thread, the copy of block scales from shared to tensor memory, 128 words at a time."""
     builder, opcode = state.builder, f"tcgen05.cp.{get_cta_group(state.program)}.32x128b.warpx4"
     with state.scalars.open_scope(), _emit_on_leader(op.leader, state):
         base, offset = state.addresses.get_tile_base(op.source, op.cursors)
@@ -198,7 +212,7 @@ def emit_tensor_copy(op: warp.TensorCopy, state: State) -> None:
 
 @contextmanager
 def _emit_on_leader(leader: int | None, state: State) -> Iterator[None]:
-    """Let one thread of the role run the code emitted inside; `leader` is None in a role of one thread."""
+    """Emit a branch by which only thread `leader` runs the code emitted inside; none if it is None."""
     past = state.builder.new_label("asked")
     if leader is not None:
         state.builder.emit("bra", Symbol(past), guard=Guard(emit_thread_test(state, leader), True))
@@ -208,14 +222,14 @@ def _emit_on_leader(leader: int | None, state: State) -> Iterator[None]:
 
 
 def emit_tensor_arrive(op: warp.TensorArrive, state: State) -> None:
-    """Emit the arrival at the kernel's barrier, after all earlier work that the thread issued."""
+    """Emit the tensor cores' arrival at a kernel's barrier once the leader's earlier products are done."""
     opcode, mask = _build_commit(Imm(PAIR_MASK) if op.paired else None, state)
     barrier = address_own_barrier(op.barrier, state)
     state.builder.emit(opcode, barrier, *mask, guard=emit_thread_test(state, op.leader))
 
 
 def _build_commit(blocks: Operand | None, state: State) -> tuple[str, tuple[Operand, ...]]:
-    """Return the opcode of the tensor cores' arrival, and its mask: `blocks` of the cluster, or this block alone."""
+    """Return the opcode and mask operand of tcgen05.commit, for `blocks` of the cluster or this block alone."""
     opcode = f"tcgen05.commit.{get_cta_group(state.program)}.mbarrier::arrive::one.shared::cluster"
     if blocks is None:
         return f"{opcode}.b64", ()
@@ -223,7 +237,7 @@ def _build_commit(blocks: Operand | None, state: State) -> tuple[str, tuple[Oper
 
 
 def _emit_accumulate_test(op: warp.TensorMma, state: State, always: Reg) -> Reg:
-    """Emit the predicate whether the first products add to the tile's content."""
+    """Return a predicate that holds if the first products add to the tile's content instead of clearing it."""
     builder = state.builder
     if tile.is_true(op.clear):
         return builder.create("pred", "setp.ne.u32", Imm(1), Imm(1))
@@ -232,12 +246,18 @@ def _emit_accumulate_test(op: warp.TensorMma, state: State, always: Reg) -> Reg:
 
 
 def _compute_offset(buffer: tile.Buffer, k_major: bool, mn: int, k: int, state: State) -> int:
+    """Return the byte offset of an operand's element (mn, k) in its shared tile, before the swizzle.
+
+    `k_major`: rows of the tile run along K.
+    """
     return compute_tile_byte(state.addresses.tiles[buffer.name].layout, k_major, mn, k)
 
 
 def _build_descriptor(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], state: State) -> Reg:
-    """Build the shared memory descriptor of the operand's first block. Eight rows of a panel are contiguous. If the
-    rows are not along K, further panels follow the first."""
+    """Return the shared memory descriptor of the first block of the operand's version at the cursors.
+
+    Eight rows of a panel are contiguous. If the rows are not along K, further panels follow the first.
+    """
     layout = state.addresses.tiles[buffer.name].layout
     base, offset = state.addresses.get_tile_base(buffer, cursors)
     stride = 8 * layout.panel * layout.element_bytes
@@ -247,8 +267,10 @@ def _build_descriptor(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], sta
 
 
 def _combine_descriptor(base: Reg, offset: int, fixed: int, builder: Builder) -> Reg:
-    """Emit a shared memory descriptor of the address `base` + `offset` and the fixed fields. It has 18 bits of the
-    address; the bits above are the block's number in its cluster."""
+    """Return a shared memory descriptor: the fixed fields, and the address `base` + `offset` in units of 16 bytes.
+
+    It has 18 bits of the address; the bits above are the block's number in its cluster.
+    """
     address = builder.create("b32", "add.u32", base, Imm(offset)) if offset else base
     encoded = builder.create("b64", "cvt.u64.u32", builder.create("b32", "bfe.u32", address, Imm(4), Imm(14)))
     mask = builder.create("b64", "mov.b64", Imm(fixed - (1 << 64) if fixed >> 63 else fixed))
@@ -256,12 +278,18 @@ def _combine_descriptor(base: Reg, offset: int, fixed: int, builder: Builder) ->
 
 
 def _advance_descriptor(descriptor: Reg, offset: int, state: State) -> Reg:
-    """Return the descriptor of a block `offset` bytes on. Addresses stay below 2^18, so the field cannot overflow."""
+    """Return the descriptor with its address `offset` bytes on; itself for 0.
+
+    Addresses stay below 2^18, so the field cannot overflow.
+    """
     return descriptor if not offset else state.builder.create("b64", "add.s64", descriptor, Imm(offset >> 4))
 
 
 def emit_commit(ring: warp.Ring, cursor: warp.Cursor, state: State, *, empty: bool) -> None:
-    """Emit the arrival, after the thread's earlier products, at the version's barrier of every block that fills it."""
+    """Emit the tensor cores' arrival at a slot's full or empty barrier, in a pair's blocks or in those that share it.
+
+    Blocks that are no pair share only empty slots. It happens once the thread's earlier products are done.
+    """
     barrier, blocks = address_ring_barrier(state, cursor.name, ring.name, empty=empty), None
     if ring.paired or (empty and ring.shared):
         blocks = Imm(PAIR_MASK) if ring.paired else compute_mates_mask(ring.shared, state)
@@ -273,8 +301,11 @@ def emit_commit(ring: warp.Ring, cursor: warp.Cursor, state: State, *, empty: bo
 
 
 def emit_tensor_move(op: warp.TensorLoad | warp.TensorStore, state: State) -> None:
-    """Copy between a fragment and columns of a tile. Each warp accesses the quarter of the lanes with its rows, 16
-    lanes at a time: 256 bits of each for accumulators, 128 for operands."""
+    """Emit tcgen05.ld or st between a fragment and columns of a tile; keep loaded words in `state.loaded` for the wait.
+
+    Each warp accesses the quarter of the lanes with its rows, 16 lanes at a time: 256 bits of each for accumulators,
+    128 for operands.
+    """
     buffer, fragment = (op.source, op.destination) if isinstance(op, warp.TensorLoad) else (op.destination, op.source)
     builder, layout = state.builder, state.layouts[fragment.name]
     blocks, halves = layout.registers[2].size, layout.registers[3].size
@@ -306,7 +337,7 @@ def emit_tensor_move(op: warp.TensorLoad | warp.TensorStore, state: State) -> No
 
 
 def emit_tensor_wait(op: warp.TensorWait, state: State) -> None:
-    """Emit the wait. After it the words from tensor memory can be read, and are unpacked into elements."""
+    """Emit the wait for tensor memory's loads or stores; after loads, unpack the words into the fragment."""
     state.builder.emit(f"tcgen05.wait::{'ld' if op.what == 'load' else 'st'}.sync.aligned")
     if op.what == "load":
         held, registers = state.loaded.pop(op.fragment.name)
@@ -314,7 +345,7 @@ def emit_tensor_wait(op: warp.TensorWait, state: State) -> None:
 
 
 def _split_into_powers(count: int, most: int) -> Iterator[tuple[int, int]]:
-    """Split `count` into powers of two up to `most`. Yield each one with the sum of those before."""
+    """Split `count` into powers of two up to `most`; yield each with the sum of those before."""
     done = 0
     while done < count:
         part = 1 << (min(count - done, most).bit_length() - 1)
@@ -323,7 +354,7 @@ def _split_into_powers(count: int, most: int) -> Iterator[tuple[int, int]]:
 
 
 def _allocate_words(fragment: tile.Buffer, held: warp.TensorTile, state: State) -> tuple[Reg, ...]:
-    """Return the registers to load into: the fragment's own, or new words."""
+    """Return registers to load a fragment's words into: its own if an element fills a word, else new ones."""
     registers = state.fragments[fragment.name]
     if held.per_column == 1 and get_register_class(fragment.dtype) != "b16":
         return registers
@@ -331,7 +362,7 @@ def _allocate_words(fragment: tile.Buffer, held: warp.TensorTile, state: State) 
 
 
 def _unpack_words(fragment: tile.Buffer, held: warp.TensorTile, words: tuple[Reg, ...], state: State) -> None:
-    """Move words from tensor memory to the fragment's registers, one for each element."""
+    """Emit the moves of words loaded from tensor memory to the fragment's registers, one for each element."""
     registers, builder = state.fragments[fragment.name], state.builder
     if words == registers:
         return
@@ -350,7 +381,7 @@ def _unpack_words(fragment: tile.Buffer, held: warp.TensorTile, words: tuple[Reg
 
 
 def _pack_words(fragment: tile.Buffer, held: warp.TensorTile, state: State) -> tuple[Reg, ...]:
-    """Return the fragment as words to be stored, one in each register."""
+    """Return a fragment's elements as the 32-bit words to store in tensor memory."""
     if held.per_column > 1:
         return pack_operand(fragment, state)
     registers, builder = state.fragments[fragment.name], state.builder
@@ -369,7 +400,7 @@ _DESCRIPTOR_STRIDE = 8 << 32  # eight lines of 16 bytes are 128 bytes
 
 
 def build_scaled_descriptor(op: warp.TensorMma, scales: warp.Scales, rows: int, columns: int) -> int:
-    """Return the instruction descriptor without the positions of the scales in their words."""
+    """Return the instruction descriptor of a product with block scales, without the scales' places in their words."""
     a, b = (_TYPES[scales.kind][name] for name in scales.types)
     transposed = int(op.transpose_a) << 15 | int(not op.transpose_b) << 16
     powers = int(scales.kind != "mxf4nvf4") << 23  # ue8m0, else ue4m3
@@ -397,7 +428,7 @@ class ScaleDescriptors:
             self.moving = parts[0] if len(parts) == 1 else state.builder.create("b32", "or.b32", *parts)
 
     def build_descriptor(self, k: int, builder: Builder) -> Reg:
-        """Return the descriptor of the instruction that starts `k` bytes along K."""
+        """Return a register with the descriptor of the instruction `k` bytes along K, with its scales' positions."""
         number = k // K_BYTES * _ELEMENTS[self.scales.kind]
         form = self.form + (number // self.scales.a_step << 29) + (number // self.scales.b_step << 4)
         fixed = builder.create("b32", "mov.b32", Imm(form))
@@ -405,6 +436,9 @@ class ScaleDescriptors:
 
 
 def locate_scale_columns(base: Reg, rows: int, builder: Builder) -> Address:
-    """Return the address of the scales of a tile's rows from `rows` on: 32 rows share a column."""
+    """Return the tensor-memory address of the scales of a tile's rows (or columns) from number `rows` on.
+
+    32 rows share a column.
+    """
     beyond = rows // TENSOR_LANES * _CHUNK_COLUMNS
     return Address(builder.create("b32", "add.u32", base, Imm(beyond)) if beyond else base)

@@ -27,8 +27,10 @@ EVEN_BYTES, ODD_BYTES = 0x6420, 0x7531
 
 
 def emit_transpose_matrix(op: TransposeMatrix, state: State) -> None:
-    """Transpose the warp's share of the tile, `op.rows` rows of 16 bytes at a time. Several loads precede their stores,
-    since the assembler does not move loads over stores."""
+    """Emit the warp's share of a tile's transposition, by blocks of `op.rows` rows of 16 bytes.
+
+    Several loads precede their stores, since the assembler does not move loads over stores.
+    """
     is_bytes = op.source.dtype.bytes == 1
     with state.scalars.open_scope():
         selectors = _create_selectors(state) if is_bytes else None
@@ -42,7 +44,7 @@ def emit_transpose_matrix(op: TransposeMatrix, state: State) -> None:
 
 
 def _load_block(op: TransposeMatrix, state: State, row: tile.Expr, column: tile.Expr) -> tuple[Reg, ...]:
-    """Load a block whose first row and column in the source are these, each of its matrices transposed."""
+    """Emit the transposing ldmatrix of the block at a row and column of the source, and return its registers."""
     is_bytes = op.source.dtype.bytes == 1
     lane_row = _build_byte_row(op) if is_bytes else extract_digit(LANE, 1, op.rows)
     address = state.addresses.address_shared_element(op.source, (add_exprs(row, lane_row), column), op.cursors)
@@ -52,7 +54,7 @@ def _load_block(op: TransposeMatrix, state: State, row: tile.Expr, column: tile.
 
 
 def _separate_columns(words: tuple[Reg, ...], selectors: tuple[Reg, Reg], state: State) -> tuple[Reg, ...]:
-    """Separate the two columns of bytes in each pair of registers."""
+    """Return registers with the two columns of bytes of each register pair separated, by the selectors."""
     return tuple(
         state.builder.create("b32", "prmt.b32", *words[first : first + 2], selector)
         for first in range(0, len(words), 2)
@@ -81,8 +83,11 @@ def _list_block_origins(op: TransposeMatrix) -> list[tuple[tile.Expr, tile.Expr]
 
 
 def _build_byte_row(op: TransposeMatrix) -> tile.Expr:
-    """Return the row of a block that the lane addresses: that of the elements which the transposed row has at the
-    positions 4t + 2h and the next, for rows 2t and 2t + 1 of matrix h of two."""
+    """Return the row of a block whose address this lane gives to ldmatrix, for 8-bit elements.
+
+    It is that of the elements which the transposed row has at the positions 4t + 2h and the next, for rows 2t and 2t +
+    1 of matrix h of two.
+    """
     block = scale_expr(extract_digit(LANE, 16, op.rows // 16), 16)
     if op.accumulated:
         return add_exprs(extract_digit(LANE, 1, 16), block)
@@ -91,8 +96,11 @@ def _build_byte_row(op: TransposeMatrix) -> tile.Expr:
 
 
 def _create_selectors(state: State) -> tuple[Reg, Reg]:
-    """Create the selectors of the first and the second transposed matrix. The lower half of the lanes takes the even
-    columns first, the upper half the odd ones: eight rows of a swizzled tile that differ by two share banks."""
+    """Return the registers with `prmt` selectors of the first and the second transposed matrix of bytes.
+
+    The lower half of the lanes takes the even columns first, the upper half the odd ones: eight rows of a swizzled tile
+    that differ by two share banks.
+    """
     upper = state.scalars.get_register(extract_digit(LANE, 16, 2))
     step = ODD_BYTES - EVEN_BYTES
     first = state.builder.create("b32", "mad.lo.u32", upper, Imm(step), Imm(EVEN_BYTES))
@@ -104,7 +112,7 @@ def _exclusive_or(left: tile.Expr, right: tile.Expr) -> tile.Expr:
 
 
 def _store_block(op: TransposeMatrix, state: State, across: tile.Expr, down: tile.Expr, words: tuple[Reg, ...]) -> None:
-    """Store a transposed block whose first column and row in the destination are `across` and `down`."""
+    """Emit the store of a transposed block at column `across` and row `down`: by stmatrix, else word by word."""
     is_bytes = op.source.dtype.bytes == 1
     if state.target.has("stmatrix"):
         row, column = extract_digit(LANE, 1, MATRIX_ROWS), scale_expr(extract_digit(LANE, 8, len(words)), MATRIX_ROWS)

@@ -21,7 +21,7 @@ SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
 
 
 def emit_wgmma(op: Wgmma, state: State) -> None:
-    """Emit all products of the tile as one group, which is in flight until a wait."""
+    """Emit a tile product as one committed group of wgmma instructions, which is in flight until a wait."""
     builder = state.builder
     layout = state.layouts[op.c.name]
     row, column = (_make_uniform(e) for e in matrix.compute_warp_origin(layout, 3))
@@ -76,7 +76,10 @@ def emit_wgmma(op: Wgmma, state: State) -> None:
 
 
 def _list_modifiers(op: Wgmma, in_registers: bool) -> tuple[Imm, ...]:
-    """Return the signs of A and B, then for 16-bit operands in shared memory the MN-major flags: A (K, M), B (K, N)."""
+    """Return wgmma's last operands: signs for floats, then MN-major flags of 16-bit A, if shared, and B; else none.
+
+    Flags are for A (K, M) and B (K, N).
+    """
     if not op.a.buffer.dtype.is_float:
         return ()
     signs = (Imm(1), Imm(1))
@@ -87,7 +90,7 @@ def _list_modifiers(op: Wgmma, in_registers: bool) -> tuple[Imm, ...]:
 
 
 def _make_uniform(expr: tile.Expr) -> tile.Expr:
-    """Rewrite warpgroup digits of the thread's index to use the warp's index, which is uniform."""
+    """Return the expression with warpgroup digits of the thread's index computed from the uniform warp index."""
     match expr:
         case tile.Binary(op="floordiv", a=a, b=tile.Const(value=threads)) if a == tile.THREAD:
             return tile.Binary("floordiv", matrix.WARP, tile.int32_const(int(threads) // 32), INT32)
@@ -98,14 +101,20 @@ def _make_uniform(expr: tile.Expr) -> tile.Expr:
 
 
 def compute_tile_byte(layout: SharedLayout, k_major: bool, mn: int, k: int) -> int:
-    """Return the byte offset of element (mn, k) of an operand in its tile, before the swizzle."""
+    """Return the byte offset of an operand's element (mn, k) in its tile, before the swizzle.
+
+    `k_major`: rows of the tile run along K.
+    """
     row, column = (mn, k) if k_major else (k, mn)
     panel, inside = divmod(column, layout.panel)
     return panel * layout.panel_bytes + (row * layout.panel + inside) * layout.element_bytes
 
 
 def _compute_offset(state: State, part: tile.Region, k_major: bool, mn: int, k: int) -> tile.Expr:
-    """Build the byte offset of element (mn, k) of a part in its tile, before the swizzle."""
+    """Return the byte offset, as an expression, of a region's element (mn, k) in its tile, before the swizzle.
+
+    `k_major`: rows of the tile run along K.
+    """
     row, column = (mn, k) if k_major else (k, mn)
     layout = state.addresses.tiles[part.buffer.name].layout
     indices = matrix.index_part(part, tile.int32_const(row), tile.int32_const(column))
@@ -115,8 +124,10 @@ def _compute_offset(state: State, part: tile.Region, k_major: bool, mn: int, k: 
 def _build_descriptor(
     state: State, buffer: tile.Buffer, cursors: tuple[Cursor, ...], k_major: bool, mn: tile.Expr
 ) -> Reg:
-    """Build the matrix descriptor of the operand's first block along `mn`. Versions differ only in the start address,
-    in units of 16 bytes."""
+    """Return the matrix descriptor of the operand's first block along `mn`, at the version of the cursors.
+
+    Versions differ only in the start address, in units of 16 bytes.
+    """
     builder, layout = state.builder, state.addresses.tiles[buffer.name].layout
     place = state.addresses.locate_version(buffer, cursors)
     units = place.each >> 4
@@ -126,7 +137,7 @@ def _build_descriptor(
     fixed = (leading >> 4) << 16 | (stride >> 4) << 32 | SWIZZLE_CODE[layout.swizzle] << 62
 
     def build_base_descriptor() -> Reg:
-        """Build the descriptor for a cursor position of 0."""
+        """Return the descriptor for a cursor position of 0."""
         # Blocks are whole rows (K-major) or whole panels (MN-major), so the offset is a multiple of the repeat size.
         inside = add_exprs(
             scale_expr(mn, per_row if k_major else layout.panel_bytes // layout.panel),
@@ -154,7 +165,10 @@ def _build_descriptor(
 
 
 def _advance_descriptor(state: State, descriptor: Reg, offset: tile.Expr) -> Reg:
-    """Return the descriptor of a block `offset` bytes on. Addresses stay below 2^18: the field cannot overflow."""
+    """Return the descriptor with its address `offset` bytes on.
+
+    Addresses stay below 2^18: the field cannot overflow.
+    """
     form = affine_form(offset)
     if form.terms:
         moved = state.scalars.get_register(tile.Binary("floordiv", offset, tile.int32_const(16), INT32))

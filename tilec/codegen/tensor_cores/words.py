@@ -22,14 +22,14 @@ _WORD_BYTES = 4
 
 
 def count_per_word(buffer: Buffer) -> int:
-    """Return the number of elements in a word."""
+    """Return the number of the buffer's elements in a 32-bit word, at least 1."""
     return max(1, _WORD_BYTES // buffer.dtype.bytes)
 
 
 def find_word_fragments(
     role: warp.Role, layouts: Mapping[str, Fragment], tensor: Sequence[warp.TensorTile]
 ) -> frozenset[Buffer]:
-    """Return the role's operands of products whose elements are never set or read one by one."""
+    """Return the role's small-float operands of products or tensor stores that are filled and used by whole words."""
     packed = {tile.buffer for tile in tensor if tile.per_column > 1}
     factors: set[Buffer] = set()
     one_by_one: set[str] = set()
@@ -54,7 +54,7 @@ def find_word_fragments(
 
 
 def find_paired_accumulators(role: warp.Role) -> frozenset[Buffer]:
-    """Return the role's float16 accumulators, which tensor cores take two to a register."""
+    """Return the float16 accumulators of the role's mma and wgmma products, which have two elements to a register."""
     return frozenset(
         p.c for p in warp.walk_operations(role.body) if isinstance(p, warp.Mma | warp.Wgmma) and p.c.dtype == FLOAT16
     )
@@ -62,8 +62,11 @@ def find_paired_accumulators(role: warp.Role) -> frozenset[Buffer]:
 
 @contextmanager
 def unpack_accumulators(op: warp.Operation, state: State) -> Iterator[None]:
-    """Unpack float16 accumulators around an operation other than a product, and pack them again if it writes them.
-    Between products they stay packed, so that the products can stay in flight."""
+    """Emit, around an operation that uses float16 accumulators one by one, their unpacking and packing again.
+
+    They are packed again only if it writes them. Between products they stay packed, so that the products can stay in
+    flight.
+    """
     # The result of a load from tensor memory is there only after its wait.
     is_unpacked = isinstance(op, warp.Mma | warp.Wgmma | warp.TensorLoad) or warp.nested_bodies(op)
     touched = () if is_unpacked or not state.pairs else find_touches(op)[0]
@@ -78,12 +81,13 @@ def unpack_accumulators(op: warp.Operation, state: State) -> Iterator[None]:
 
 
 def _zip_register_pairs(name: str, state: State) -> Iterator[tuple[tuple[Reg, Reg], Reg]]:
+    """Yield each pair of a fragment's element registers with the register that has both packed."""
     halves = state.fragments[name]
     return zip(zip(halves[::2], halves[1::2], strict=True), state.pairs[name], strict=True)
 
 
 def find_filled_fragment(nest: Parallel, layout: Fragment, layouts: Mapping[str, Fragment]) -> str | None:
-    """Return the fragment that a nest fills in its own layout from registers alone, if the nest does only this."""
+    """Return the name of the fragment that a nest's only store fills from other registers, in its layout; else None."""
     match nest.body:
         case (Store(buffer=buffer, indices=indices, atomic=None),) if indices == nest.vars:
             is_moved = all(read.in_registers and read != buffer for read in find_reads(nest))

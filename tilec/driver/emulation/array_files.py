@@ -30,6 +30,7 @@ class ArrayHeader:
 
     @property
     def size(self) -> int:
+        """Return the number of elements."""
         return math.prod(self.shape)
 
 
@@ -51,7 +52,7 @@ class ArrayFile:
             self._fail_unreadable(error)
 
     def read(self, name: str) -> Array:
-        """Unpack the data of one array."""
+        """Return the data of one array; raise `bad-inputs` if it cannot be unpacked."""
         try:
             with self._archive.open(self._members[name]) as member:
                 array: Array = npy.read_array(member, allow_pickle=False)
@@ -66,7 +67,7 @@ class ArrayFile:
         return f"{self.path} is not an .npz file of arrays"
 
     def _read_header(self, name: str) -> ArrayHeader:
-        """Read shape and type of an array. Raises `ValueError` for a member that numpy would not write."""
+        """Return shape and type of an array without its data; raise ValueError where numpy would not write it."""
         info = self._members[name]
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"its member '{name}' is compressed by a method that numpy does not use")
@@ -83,13 +84,13 @@ class ArrayFile:
         return header
 
     def _fail_unreadable(self, error: BaseException) -> NoReturn:
-        """Raise that the file is no `.npz` file, with the first line of the error."""
+        """Raise `bad-inputs`: the file is no `.npz` file of arrays, with the first line of the error."""
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise_error("bad-inputs", f"{self._description}: {reason}")
 
 
 def _parse_header(member: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and type, and leave the member positioned behind its header."""
+    """Return shape and type from a .npy header, and leave the file positioned behind it; raise ValueError if bad."""
     version = npy.read_magic(member)
     if version == (1, 0):
         shape, _, dtype = npy.read_array_header_1_0(member)

@@ -72,12 +72,12 @@ class Comparison:
 
     @property
     def is_nothing_compared(self) -> bool:
-        """Whether the output has elements, and the blocks that ran wrote none of them."""
+        """Return whether the output has elements of which none was compared: the blocks that ran wrote none."""
         return not self.compared and math.prod(self.shape) > 0
 
 
 def merge_written_masks(manifest: Manifest, report: Report) -> dict[str, Array]:
-    """Return a mask for each tensor of the elements that the sampled blocks wrote."""
+    """Return the mask of the elements that the sampled blocks wrote, by tensor; tensors without a mask are left out."""
     masks: dict[str, Array] = {}
     for param, mask in zip(manifest.params, report.written, strict=True):
         if not isinstance(param, ScalarParam) and mask is not None:
@@ -95,8 +95,11 @@ def compare_arguments(
     *,
     are_inputs_finite: bool = False,
 ) -> list[Comparison]:
-    """Compare every tensor that the kernel writes with the reference's; with `written`, only the elements marked there.
-    `are_inputs_finite` is the result of `has_finite_inputs`."""
+    """Compare every tensor that the kernel writes with the reference's, within tolerances; one result each.
+
+    With `written`, only the elements marked there are compared. `are_inputs_finite` is the result of
+    `has_finite_inputs`.
+    """
     outputs = [p for p in kernel.params if isinstance(p, tile.Buffer) and manifest.tensor(p.name).role != "in"]
     reordered = bound_summing_error(kernel)
     seen, summed = find_roundings(kernel)
@@ -115,22 +118,24 @@ def compare_arguments(
 def has_finite_inputs(
     kernel: tile.Kernel, manifest: Manifest, tensors: Mapping[str, Array], scalars: Mapping[str, int | float]
 ) -> bool:
-    """Return whether no input is NaN or infinite, so that such results are the kernel's own doing."""
+    """Return whether no input tensor or scalar is NaN or infinite, so that such results are the kernel's own doing."""
     inputs = [p for p in kernel.params if isinstance(p, tile.Buffer) and manifest.tensor(p.name).role != "out"]
     floats = (decode_values(tensors[p.name], p.dtype) for p in inputs if p.dtype.is_float)
     return all(map(math.isfinite, scalars.values())) and all(bool(np.isfinite(array).all()) for array in floats)
 
 
 def shows_poison(dtype: DType) -> bool:
-    """Return whether a result of this type is hardly ever the pattern of bits that marks unwritten elements."""
+    """Return whether an element type has enough bits that a result is hardly ever the pattern of unwritten elements."""
     return dtype.bits >= (16 if dtype.is_float else 32)
 
 
 def count_unwritten_elements(
     kernel: tile.Kernel, manifest: Manifest, found: Mapping[str, Array]
 ) -> list[tuple[str, int, int]]:
-    """Return (name, unwritten, total) for each output that a whole run left partly unwritten. Types in which the poison
-    is a likely value are skipped."""
+    """Return (name, unwritten, total) for each output in which some elements still have the poison pattern.
+
+    Types in which the poison is a likely value are skipped.
+    """
     counted = []
     for p in kernel.params:
         if isinstance(p, tile.Buffer) and shows_poison(p.dtype) and manifest.tensor(p.name).role == "out":
@@ -140,7 +145,7 @@ def count_unwritten_elements(
 
 
 def _add_finiteness(result: Comparison, param: tile.Buffer, found: Array, mask: Array | None) -> Comparison:
-    """Add the count of elements that are not finite to a comparison. Equal results say nothing if most are not."""
+    """Return the comparison with the NaN and infinite elements counted; it fails if over half of those written are."""
     written = ~is_poison(found, param.dtype)
     if mask is not None:
         written &= mask
@@ -156,9 +161,11 @@ def _add_finiteness(result: Comparison, param: tile.Buffer, found: Array, mask: 
 
 
 def find_roundings(kernel: tile.Kernel) -> tuple[dict[tile.Buffer, float], float]:
-    """Return the coarsest relative rounding on the way into each buffer, and that of any gemm's or sum's terms. Where
-    terms cancel, the error is relative to a term, not to the sum. Buffers that only hold copies of inputs are left out,
-    as both sides agree on them."""
+    """Return the coarsest relative rounding on the way into each buffer, and that of the terms of any gemm or sum.
+
+    Where terms cancel, the error is relative to a term, not to the sum. Buffers that only hold copies of inputs are
+    left out, as both sides agree on them.
+    """
     flow = _RoundingFlow({}, 0.0)
     flow.follow_body(kernel.body)
     return flow.seen, flow.summed
@@ -172,7 +179,7 @@ class _RoundingFlow:
     summed: float
 
     def follow_body(self, body: tuple[tile.Stmt, ...]) -> None:
-        """Record the roundings of all statements; a loop is followed until an iteration adds none."""
+        """Record the roundings into the buffers that statements write; a loop is followed until nothing changes."""
         for stmt in body:
             match stmt:
                 case tile.For(body=inner) | tile.While(body=inner):
@@ -190,7 +197,7 @@ class _RoundingFlow:
                     assert_never(stmt)
 
     def _follow_leaf(self, stmt: tile.Stmt) -> None:
-        """Record the rounding of the buffers that a statement writes, from those it reads and computes."""
+        """Record the roundings of what a statement writes, and of summed terms; none for copies of unrounded values."""
         read = self._find_coarsest(find_reads(stmt))
         if isinstance(stmt, tile.TileOp):
             if isinstance(stmt, Gemm) or (isinstance(stmt, Reduce) and stmt.kind == "sum"):
@@ -203,7 +210,7 @@ class _RoundingFlow:
             self.seen[buffer] = max(self.seen.get(buffer, 0.0), own, computed)
 
     def _find_coarsest(self, buffers: Iterable[tile.Buffer]) -> float:
-        """Return the coarsest rounding on the way into any of the buffers."""
+        """Return the coarsest recorded rounding of these buffers, 0 if there is none."""
         return max((self.seen.get(buffer, 0.0) for buffer in buffers), default=0.0)
 
 
@@ -218,7 +225,7 @@ def _list_computed_types(stmt: tile.Stmt) -> Iterator[DType]:
 def _compare_tensor(
     param: tile.Buffer, found: Array, expected: Array, reordered: float, seen: float, summed: float, mask: Array | None
 ) -> Comparison:
-    """Compare one output with the reference's, element by element, within its tolerances."""
+    """Compare an output with the reference's where `mask` is set (None: all), integers exactly, floats nearly."""
     # Double precision, except for integers, which need every bit.
     kind = np.float64 if param.dtype.is_float else np.object_ if param.dtype.bits == 64 else np.int64
     left: Any = decode_values(found, param.dtype).astype(kind)
@@ -249,15 +256,18 @@ def _compare_tensor(
 
 
 def bound_summing_error(kernel: tile.Kernel) -> float:
-    """Return an upper bound on the change by summation order, relative to the largest result. It counts the roundings
-    of a result: trip counts times the longest reduced side, in rounding steps of the accumulator's type."""
+    """Return an upper bound on the error by summation order, relative to the largest result.
+
+    It counts the roundings of a result: trip counts times the longest reduced side, in rounding steps of the
+    accumulator's type.
+    """
     return max(_list_summing_errors(kernel.body, (), kernel), default=2.0**-24)
 
 
 def _list_summing_errors(
     body: tuple[tile.Stmt, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel
 ) -> Iterator[float]:
-    """Yield a bound of the rounding error of each sum in the statements, inside these loops."""
+    """Yield bounds on the relative rounding errors of the statements and their sums, repeated by the loops around."""
     trip_count = math.prod(_count_iterations(loop) for loop in loops)
     for stmt in body:
         inside = (*loops, stmt) if isinstance(stmt, tile.For | tile.While) else loops
@@ -289,7 +299,7 @@ def _list_summing_errors(
 def _count_additions(
     indices: tuple[tile.Expr, ...], loops: tuple[tile.For | tile.While, ...], kernel: tile.Kernel
 ) -> int:
-    """Return how often blocks and iterations add to the same element."""
+    """Return how often blocks and iterations may add to one element: all whose variable its indices do not use."""
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
     blocks = [e if isinstance(e, int) else UNKNOWN_TRIP_COUNT for v, e in grid if not _is_indexed_by(v, indices)]
     around = (loop for loop in loops if isinstance(loop, tile.While) or not _is_indexed_by(loop.var, indices))
@@ -301,7 +311,7 @@ def _is_indexed_by(var: tile.Var, indices: tuple[tile.Expr, ...]) -> bool:
 
 
 def _get_rounding_step(dtype: DType) -> float:
-    """Return the rounding of one addition, relative to its result."""
+    """Return the relative rounding of one addition in this type."""
     return {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype.name, 2.0**-24)
 
 
@@ -310,7 +320,7 @@ UNKNOWN_TRIP_COUNT = 64
 
 
 def _count_iterations(loop: tile.For | tile.While) -> int:
-    """Return the trip count of a loop, at least 1; an assumed one where it is unknown."""
+    """Return the trip count of a loop, at least 1; UNKNOWN_TRIP_COUNT where it is not constant."""
     if isinstance(loop, tile.For) and isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const):
         return max(math.ceil((int(loop.stop.value) - int(loop.start.value)) / loop.step), 1)
     return UNKNOWN_TRIP_COUNT

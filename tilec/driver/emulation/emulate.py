@@ -54,7 +54,7 @@ ShowProgress = Callable[[int, int], None]
 
 
 def _find_metadata_tensors(body: tuple[tile.Stmt, ...]) -> dict[str, DType]:
-    """Return the tensors with metadata of sparse products, each with the dtype of the product's operands."""
+    """Return, by name, the tensors that are copied to sparse products' metadata, with the type of the product's A."""
     products = [s for s in tile.walk_statements(body) if isinstance(s, Gemm)]
     tiles = {op.metadata.buffer: op.a.buffer.dtype for op in products if op.metadata is not None}
     copies = (s for s in tile.walk_statements(body) if isinstance(s, Copy) and s.destination.buffer in tiles)
@@ -64,8 +64,10 @@ def _find_metadata_tensors(body: tuple[tile.Stmt, ...]) -> dict[str, DType]:
 def draw_arguments(
     kernel: tile.Kernel, manifest: Manifest, seed: int, sizes: Mapping[str, int] | None = None
 ) -> KernelArguments:
-    """Draw arguments: normal floats, small integers, and legal metadata for sparse products. Equal seeds give equal
-    arguments. Pure outputs are poisoned. `sizes` are the values of launch-time sizes."""
+    """Draw random arguments: normal floats, small integers, legal sparse metadata; outputs are filled with poison.
+
+    Equal seeds give equal arguments. `sizes` are the values of launch-time sizes.
+    """
     generator = np.random.default_rng(seed)
     known = {**(sizes or {}), **launch_sizes(manifest, {}, sizes or {})}
     sparse = _find_metadata_tensors(kernel.body)
@@ -89,7 +91,7 @@ def draw_arguments(
 def make_blank_arguments(
     kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str, int] | None = None
 ) -> KernelArguments:
-    """Return tensors of zeros, which take no memory until they are touched, and numbers that are one."""
+    """Return arguments of zero tensors, without memory until touched, and of scalars 1 except known sizes."""
     known = {**(sizes or {}), **launch_sizes(manifest, {}, sizes or {})}
     arguments = KernelArguments({}, {})
     for param in kernel.params:
@@ -102,13 +104,13 @@ def make_blank_arguments(
 
 
 def _evaluate_shape(param: tile.Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape of a tensor for these launch-time sizes."""
+    """Return the shape of a tensor for these launch-time sizes, no extent below 0."""
     extents = (extent_to_size(e) for e in param.extents)
     return tuple(max(evaluate_size(e, sizes), 0) for e in extents if e is not None)
 
 
 def _draw_array(dtype: DType, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
-    """Return an array of random elements: normal floats, or small integers."""
+    """Return an array of random elements, encoded for the type: normal floats, or small integers."""
     if dtype.is_float:
         drawn = generator.standard_normal(shape, dtype=np.float32)
         return encode_values(drawn, dtype)
@@ -117,7 +119,7 @@ def _draw_array(dtype: DType, shape: tuple[int, ...], generator: np.random.Gener
 
 
 def make_poisoned_array(param: tile.Buffer, sizes: Mapping[str, int] | None = None) -> Array:
-    """Return an array whose elements no correct kernel would write."""
+    """Return an array filled with the poison pattern, which no correct kernel would write."""
     array = np.empty(storage_shape(_evaluate_shape(param, sizes or {}), param.dtype), numpy_storage_type(param.dtype))
     fill_with_poison(array, param.dtype)
     return array
@@ -126,8 +128,11 @@ def make_poisoned_array(param: tile.Buffer, sizes: Mapping[str, int] | None = No
 def read_arguments(
     data: bytes, path: str, kernel: tile.Kernel, manifest: Manifest, sizes: Mapping[str, int] | None = None
 ) -> KernelArguments:
-    """Read arguments from an `.npz` file; pure outputs that it lacks are poisoned. Launch-time sizes follow from the
-    arrays' shapes, from the file or from `sizes`."""
+    """Return a kernel's arguments from an `.npz` file; raise an error for one that is missing or does not fit.
+
+    Pure outputs that the file lacks are poisoned. Launch-time sizes follow from the arrays' shapes, from the file or
+    from `sizes`.
+    """
     given = ArrayFile(data, path)
     unknown = sorted(given.headers.keys() - {p.name for p in kernel.params})
     if unknown:
@@ -155,7 +160,7 @@ def read_arguments(
 
 
 def _read_tensor(param: tile.Buffer, shape: tuple[int, ...], given: ArrayFile) -> Array:
-    """Read a tensor of this shape from a file. Nothing is unpacked for one of another shape or type."""
+    """Return a tensor's array from a file; raise `wrong-input`, before unpacking, for another shape or type."""
     wanted, shape = numpy_storage_type(param.dtype), storage_shape(shape, param.dtype)
     header = given.headers[param.name]
     is_bits = header.dtype.kind == "V" and header.dtype.itemsize == wanted.itemsize
@@ -168,7 +173,7 @@ def _read_tensor(param: tile.Buffer, shape: tuple[int, ...], given: ArrayFile) -
 
 
 def _read_scalar(param: tile.Var, given: ArrayFile) -> int | float:
-    """Read a scalar, converted to the parameter's type. Raises where it is absent or does not fit."""
+    """Return a scalar from a file, converted to the parameter's type; raise an error if it is absent or misfits."""
     path, header = given.path, given.headers.get(param.name)
     if header is None:
         raise_error("missing-input", f"{path} has no value for the scalar '{param.name}'")
@@ -226,7 +231,7 @@ class RunOptions:
 def emulate_build(
     build: Build, arguments: KernelArguments, progress: ShowProgress | None = None, options: RunOptions | None = None
 ) -> Report:
-    """Emulate a built kernel on the CPU, writing tensors in place. Raises `Fault`."""
+    """Run a built kernel's PTX on the CPU emulator, writing tensors in place; raise `Fault` or report it, as asked."""
     begins_early = build.program.begins_early
     return emulate_ptx_text(build.ptx, build.manifest, arguments, progress, options, begins_early=begins_early)
 
@@ -240,7 +245,10 @@ def emulate_ptx_text(
     *,
     begins_early: bool,
 ) -> Report:
-    """Emulate PTX text with its manifest, writing tensors in place. `begins_early`: the grid before may still run."""
+    """Run PTX text with its manifest on the emulator, writing tensors in place, and return the report.
+
+    `begins_early`: the grid before may still run. A grid without blocks runs nothing.
+    """
     grid, arguments, dense = prepare_launch(manifest, arguments)
     if 0 in grid:
         return Report({}, 0, (), tuple(None for _ in manifest.params), ())
@@ -255,8 +263,10 @@ def emulate_ptx_text(
 def prepare_launch(
     manifest: Manifest, arguments: KernelArguments
 ) -> tuple[tuple[int, int, int], KernelArguments, dict[str, Array]]:
-    """Return the grid, the arguments with workspaces and tensor strides, and the dense originals of strided tensors.
-    The caller copies results back into those originals."""
+    """Return the grid, arguments with workspaces and strides, and dense originals; raise `wrong-input` if one misfits.
+
+    Without blocks the arguments are as given. The caller copies results back into those originals of strided tensors.
+    """
     shapes = {name: array.shape for name, array in arguments.tensors.items()}
     sizes = launch_sizes(manifest, shapes, {n: v for n, v in arguments.scalars.items() if n in manifest.size_scalars()})
     grid = manifest.blocks(sizes)
@@ -275,7 +285,7 @@ def prepare_launch(
 
 
 def _allocate_workspaces(manifest: Manifest) -> dict[str, Array]:
-    """Allocate the tensors that a launcher adds: poisoned workspaces, and zeroed ones."""
+    """Return arrays for the tensors that a launcher adds: workspaces filled with poison, and zeroed ones."""
     made: dict[str, Array] = {}
     for tensor in manifest.tensors:
         if tensor.role in ("workspace", "zeroed"):
@@ -287,12 +297,12 @@ def _allocate_workspaces(manifest: Manifest) -> dict[str, Array]:
 
 
 def compute_grid(manifest: Manifest, arguments: KernelArguments) -> tuple[int, int, int]:
-    """Return the grid for these arguments."""
+    """Return the grid of a launch: the manifest's, for the sizes in these arguments."""
     return manifest.blocks({name: int(arguments.scalars[name]) for name in manifest.size_scalars()})
 
 
 def build_launch_arguments(manifest: Manifest, arguments: KernelArguments) -> list[object]:
-    """Return the kernel's parameters in order."""
+    """Return the kernel's parameters in order, as the emulator takes them: arrays, tensor maps and numbers."""
     parameters: list[object] = []
     for param in manifest.params:
         match param:
@@ -315,13 +325,15 @@ def build_launch_arguments(manifest: Manifest, arguments: KernelArguments) -> li
 
 
 def _pad_empty_tensor(array: Array) -> Array:
-    """Return the array, or a row of zeros if it is empty: a tensor map has no extent of 0. `runtime.encode` does the
-    same."""
+    """Return the array, or a row of zeros if it is empty: a tensor map has no extent of 0.
+
+    `runtime.encode` does the same.
+    """
     return array if array.size else np.zeros((*(1 for _ in array.shape[1:]), 16 // array.itemsize), array.dtype)
 
 
 def build_fault_diagnostic(fault: Fault, source: SourceFile, build: Build) -> Diagnostic:
-    """Return the fault at the kernel's line, with tensor and tile elements for addresses."""
+    """Return the error for a fault: at the kernel's line, with tensor and tile elements for addresses."""
     message, addresses = name_elements(fault, build.manifest, build.program)
     primary = None
     if fault.source is not None and (place := source.whole_line(fault.source.line, fault.source.file)) is not None:
@@ -334,6 +346,6 @@ def build_fault_diagnostic(fault: Fault, source: SourceFile, build: Build) -> Di
 
 
 def run_reference(kernel: tile.Kernel, arguments: KernelArguments) -> None:
-    """Run the tile-level reference, writing tensors in place."""
+    """Run the kernel's tile IR in numpy, writing its tensors in place, to compare with."""
     with progress.report_during(f"running {kernel.name} in numpy, to compare"):
         interp.run_kernel(kernel, arguments.tensors, arguments.scalars)

@@ -50,7 +50,7 @@ class PtxArguments:
 
 
 def parse_extents(text: str) -> tuple[int, int, int]:
-    """Parse `4`, `4,2` or `4,2,1` as three extents."""
+    """Return `4`, `4,2` or `4,2,1` as three extents, 1 where missing; raise `bad-argument` for other text."""
     parts = text.split(",")
     if not 1 <= len(parts) <= 3 or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
         raise_error("bad-argument", f"'{text}' is not one to three positive numbers", help="write them as 8,4,1")
@@ -59,7 +59,10 @@ def parse_extents(text: str) -> tuple[int, int, int]:
 
 
 def parse_arguments(texts: Sequence[str]) -> PtxArguments:
-    """Parse every argument; equal file and array names give one shared array."""
+    """Return the parameters that --arg texts describe; raise an error for a bad text or an array that is missing.
+
+    Equal file and array names give one shared array. An array of zeros is saved as arg0, arg1, … by its position.
+    """
     opened: dict[str, ArrayFile] = {}
     read: dict[tuple[str, str], Array] = {}
     values: list[object] = []
@@ -93,7 +96,7 @@ def _parse_number_type(kind: str) -> Any:
 
 
 def _parse_number(text: str, kind: str, value: str) -> object:
-    """Return the number of an argument `TYPE:VALUE`, in numpy's type for it."""
+    """Return the number of an argument `TYPE:VALUE` in numpy's type; raise `bad-argument` if it is none."""
     convert = _parse_number_type(kind)
     try:
         number = float(value) if kind[0] == "f" else int(value, 0)
@@ -103,7 +106,7 @@ def _parse_number(text: str, kind: str, value: str) -> object:
 
 
 def _parse_hexadecimal(text: str, digits: str) -> bytes:
-    """Return the bytes of an argument `bytes:HEX`."""
+    """Return the bytes of an argument `bytes:HEX`; raise `bad-argument` for other digits."""
     try:
         return bytes.fromhex(digits)
     except ValueError:
@@ -112,7 +115,7 @@ def _parse_hexadecimal(text: str, digits: str) -> bytes:
 
 
 def _make_zeros(text: str, rest: str) -> Array:
-    """Return the array of zeros that an argument `zeros:TYPE:SHAPE` describes."""
+    """Return the array of zeros that an argument `zeros:TYPE:SHAPE` describes; raise `bad-argument` for another."""
     name, _, shape = rest.partition(":")
     try:
         array = np.zeros([int(extent) for extent in shape.split("x")], np.dtype(name))
@@ -124,7 +127,7 @@ def _make_zeros(text: str, rest: str) -> Array:
 
 
 def _read_array(text: str, path: str, name: str, opened: dict[str, ArrayFile]) -> Array:
-    """Read the array of an argument `FILE.npz:NAME`; each file is opened once."""
+    """Return the array of an argument `FILE.npz:NAME`, opening each file once; raise an error if there is none."""
     if not path.endswith(".npz"):
         forms = "write FILE.npz:NAME, zeros:float32:64x64, f32:1.5, s32:7, null or bytes:00ff"
         raise_error("bad-argument", f"'{text}' is not an argument", help=forms)
@@ -143,8 +146,10 @@ def emulate_ptx_file(
     progress: Callable[[int, int], None] | None = None,
     options: RunOptions | None = None,
 ) -> Report:
-    """Emulate one kernel of a PTX file. Raises `CompileError` for bad text, a bad launch or unsupported features;
-    faults of the run are in the report."""
+    """Return the report, with faults, of a PTX file's kernel run on the emulator; raise an error if it cannot start.
+
+    Bad text, a bad launch and unsupported features are errors.
+    """
     name = find_entry(source, entry)
     try:
         keywords = (options or RunOptions()).to_launch_keywords() | {"whole_program": True, "progress": progress}
@@ -157,7 +162,7 @@ def emulate_ptx_file(
 
 
 def find_entry(source: SourceFile, entry: str | None) -> str:
-    """Return the named kernel, or the file's only one."""
+    """Return the given name, unchecked, or the file's only kernel's; raise an error for bad PTX or several kernels."""
     try:
         module = parse_module(source.text)
     except PtxSyntaxError as error:
@@ -170,10 +175,11 @@ def find_entry(source: SourceFile, entry: str | None) -> str:
 
 
 def build_ptx_fault_diagnostic(fault: Fault, source: SourceFile, given: PtxArguments | None = None) -> Diagnostic:
-    """Return the fault at its line of the PTX file, with array elements for addresses."""
+    """Return the error for a fault: at its line of the PTX file, with array elements for addresses."""
     arrays = given.arrays if given is not None else {}
 
     def name_address(address: str) -> str | None:
+        """Return the array element at a global address, by the array's saved name; None if it is in no array."""
         place = fault.places.get(address)
         if place is None or place.argument is None or given is None:
             return None
@@ -200,7 +206,7 @@ def _find_line_span(source: SourceFile, line: int) -> Span | None:
 
 
 def summarise_report(report: Report) -> str:
-    """Return one line with the number of blocks and instructions that ran."""
+    """Return one line with the number of blocks and warp instructions that ran, and the five commonest."""
     total = sum(report.counts.values())
     busiest = sorted(report.counts.items(), key=lambda item: -item[1])[:5]
     parts = ", ".join(f"{stem} {count}" for stem, count in busiest)

@@ -32,7 +32,10 @@ Reference = Callable[[tile.Kernel, "Manifest", "KernelArguments"], dict[str, Arr
 
 
 def load_reference(text: str) -> Reference:
-    """Return the reference that `FILE.npz` or `FILE.py:FUNCTION` names; the file is read at once."""
+    """Return a function that computes expected outputs by `FILE.npz` or `FILE.py:FUNCTION`; raise an error otherwise.
+
+    The file is read at once.
+    """
     path, _, name = text.rpartition(":")
     if path.endswith(".py") and name.isidentifier():
         function = _load_function(path, name)
@@ -44,7 +47,7 @@ def load_reference(text: str) -> Reference:
 
 
 def get_reference_path(text: str) -> str:
-    """Return the path of the file that a reference names."""
+    """Return the path of the file in a reference of the form `FILE.npz` or `FILE.py:FUNCTION`."""
     return text if text.endswith(".npz") else text.rpartition(":")[0]
 
 
@@ -59,7 +62,7 @@ def list_outputs(kernel: tile.Kernel, manifest: Manifest) -> list[tile.Buffer]:
 def _load_arrays(
     data: bytes, path: str, kernel: tile.Kernel, manifest: Manifest, given: KernelArguments
 ) -> dict[str, Array]:
-    """Return the outputs that an `.npz` file has, in storage format. Raises for an array that does not fit."""
+    """Return an `.npz` file's outputs by name, in storage format; raise an error if one is no output or misfits."""
     from tilec.driver.emulation.array_files import ArrayFile
 
     arrays = ArrayFile(data, path)
@@ -74,7 +77,7 @@ def _load_arrays(
 def _match_outputs(
     names: Collection[str], text: str, kernel: tile.Kernel, manifest: Manifest
 ) -> dict[str, tile.Buffer]:
-    """Return the outputs by name. Raises if `names` is empty or has a name that is no output."""
+    """Return the kernel's outputs by name; raise an error if `names` is empty or has a name that is no output."""
     known = {p.name: p for p in list_outputs(kernel, manifest)}
     if strays := [name for name in names if name not in known]:
         raise_error("bad-expectation", f"{text} has '{strays[0]}', which is not an output of {kernel.name}",
@@ -100,7 +103,10 @@ def _check_array_fits(
 
 
 def _encode_as_stored(array: object, param: tile.Buffer, output: Array, text: str) -> Array:
-    """Return the array in the output's storage format; raw bits of types that numpy lacks stay as they are."""
+    """Return the array in the output's storage format; raise an error if it does not fit.
+
+    Raw bits of types that numpy lacks stay as they are.
+    """
     found = np.asarray(array)
     _check_array_fits(found.dtype, found.shape, param, output, text)
     if found.dtype.kind == "V" and found.dtype.itemsize == output.dtype.itemsize:
@@ -115,7 +121,7 @@ def _encode_as_stored(array: object, param: tile.Buffer, output: Array, text: st
 
 
 def _load_function(path: str, name: str) -> Callable[..., object]:
-    """Run a Python file and return its function of this name."""
+    """Run a Python file, its folder importable, and return its function of this name; raise an error if it has none."""
     files.read_source(path)  # reports an unreadable file
     folder = str(Path(path).resolve().parent)
     sys.path.insert(0, folder)
@@ -134,7 +140,10 @@ def _load_function(path: str, name: str) -> Callable[..., object]:
 def _call_function(
     function: Callable[..., object], text: str, kernel: tile.Kernel, manifest: Manifest, given: KernelArguments
 ) -> dict[str, Array]:
-    """Call the user's function with the arguments it names, and return its outputs by name."""
+    """Return the user's function's outputs by name; raise `bad-expectation` if they or its parameters misfit.
+
+    It is called with the arguments that it names.
+    """
     values: dict[str, object] = dict(given.scalars)
     for param in kernel.params:
         if isinstance(param, tile.Buffer):
@@ -161,7 +170,7 @@ def _call_function(
 
 
 def _run_user_code(work: Callable[[], Any], path: str, what: str) -> Any:
-    """Run the user's code. Its exception becomes a `CompileError` at the innermost line of the file."""
+    """Return the result of the user's code; turn its exception into a `CompileError` with the line of the file."""
     try:
         return work()
     except CompileError:

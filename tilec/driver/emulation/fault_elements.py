@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 def name_elements(fault: Fault, manifest: Manifest, program: Program) -> tuple[str, list[str]]:
-    """Return the fault's message with elements for addresses, and notes with the address of each."""
+    """Return a fault's message with tensor and tile elements in place of addresses, and notes with the addresses."""
 
     def name_address(address: str) -> str | None:
+        """Return the element of a tensor or shared tile at an address of the fault; None if it is unknown."""
         place = fault.places.get(address)
         if place is None:
             return None
@@ -37,7 +38,7 @@ def name_elements(fault: Fault, manifest: Manifest, program: Program) -> tuple[s
 
 
 def name_global_element(tensor: str, place: MemoryLocation, per_byte: int = 1) -> str | None:
-    """Return the element's name, or the address's distance from the tensor."""
+    """Return the element's name, or how far the address is outside the tensor; None inside without an element."""
     shape = list(place.shape)
     if shape:
         shape[-1] *= per_byte
@@ -54,7 +55,7 @@ def name_global_element(tensor: str, place: MemoryLocation, per_byte: int = 1) -
 
 
 def _name_shared_element(offset: int, tiles: Sequence[SharedTile]) -> str | None:
-    """Return the element at this offset of shared memory; with reused memory, one for each tile there."""
+    """Return the tile element at a shared-memory offset, or several if tiles share memory; None if no tile has it."""
     names = [name for tile in tiles if (name := _name_tile_element(offset - tile.offset, tile)) is not None]
     if not names:
         return None
@@ -76,7 +77,7 @@ def _name_tile_element(offset: int, tile: SharedTile) -> str | None:
 
 
 def find_element(offset: int, layout: SharedLayout) -> tuple[int, ...] | None:
-    """Return the element at a byte offset of one copy of a tile; None between elements."""
+    """Return the index of the element at a byte offset of one copy of a tile, swizzle undone; None between elements."""
     if layout.placement is not None:
         try:
             number = element_slots(layout.placement).index(offset // layout.element_bytes)

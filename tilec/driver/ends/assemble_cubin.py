@@ -13,7 +13,7 @@ from tilec.ptx.assembler_level import choose_assembler_level
 
 
 def assemble_cubin(file: FileState, observer: Observer) -> FileState:
-    """Assemble the cubin; the assembler's remarks become warnings."""
+    """Assemble the file's PTX to a cubin, or take it from the cache; the assembler's remarks become warnings."""
     options = file.options
     level = choose_assembler_level(file.ptx, options.opt_level, options.assembler_level)
     folder = Path(options.cache_dir) if options.cache_dir is not None else None

@@ -19,7 +19,7 @@ from tilec.target import table as targets
 
 
 def elaborate_file(file: FileState, observer: Observer) -> FileState:
-    """Elaborate the file's kernels into tile IR."""
+    """Return the file with its kernels (or the chosen one) elaborated to tile IR, from the tree or stored tile IR."""
     options = file.options
     if file.is_tile_ir:
         return replace(file, kernels=(begin_kernel(_read_stored_kernel(file.source, options), file),))
@@ -30,6 +30,7 @@ def elaborate_file(file: FileState, observer: Observer) -> FileState:
     given = (file.tree, file.source, dict(options.defines), options.entry, partial(observer.warn, options=options))
 
     def count_multiprocessors() -> int:
+        """Return the number of multiprocessors of the target, read only when a kernel asks for it."""
         return targets.load_target(options.target, options.calibration, options.gpu).limit("sms")
 
     machine = Machine(count_multiprocessors, options.cluster or (1, 1, 1), partial(_get_compute_capability, options))
@@ -43,7 +44,7 @@ def elaborate_file(file: FileState, observer: Observer) -> FileState:
 
 
 def begin_kernel(kernel: Kernel, file: FileState) -> KernelState:
-    """Return the initial state of a kernel, with nothing decided yet."""
+    """Return the initial state of a kernel, nothing decided; raise an error for inline PTX that the options forbid."""
     options = file.options
     if options.refuse_inline_ptx:
         _refuse_ptx(kernel)
@@ -55,7 +56,7 @@ def begin_kernel(kernel: Kernel, file: FileState) -> KernelState:
 
 
 def _refuse_ptx(kernel: Kernel) -> None:
-    """Raise at the first statement with inline PTX."""
+    """Raise `inline-ptx-refused` at the first statement with inline PTX, if there is one."""
     for stmt in tile.walk_statements(kernel.body):
         if any(isinstance(e, tile.Ptx) for expr in list_expressions(stmt) for e in tile.walk_expr(expr)):
             raise_error("inline-ptx-refused", "the kernel has T.ptx, which --no-inline-ptx forbids", stmt.span, "here")
@@ -66,14 +67,14 @@ def _show_interval(interval: int) -> None:
 
 
 def _get_compute_capability(options: CompileOptions) -> tuple[int, int]:
-    """Return the compute capability: 9 and 0 for sm_90a."""
+    """Return the target's compute capability as (major, minor): (9, 0) for sm_90a."""
     target = targets.load_target(options.target, options.calibration)
     number = int("".join(c for c in target.ptx_target if c.isdecimal()))
     return number // 10, number % 10
 
 
 def _read_stored_kernel(source: SourceFile, options: CompileOptions) -> Kernel:
-    """Read a kernel from a file of tile IR."""
+    """Return the kernel in a file of tile IR; raise an error for each violation in it, or for a -D option."""
     from tilec.ir.read import read_kernel
     from tilec.ir.tile_verify.verify import tile_violations
     from tilec.ops.form import find_violations

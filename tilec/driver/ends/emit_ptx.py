@@ -24,7 +24,7 @@ def emit_ptx(
     assignment: LayoutAssignment,
     options: CompileOptions,
 ) -> Module:
-    """Emit PTX, unless it is too large for the assembler."""
+    """Return the PTX module of a warp program; raise an error if it is too large for the assembler."""
     module = emit_module(
         program,
         target,

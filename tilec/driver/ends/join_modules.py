@@ -12,7 +12,7 @@ from tilec.support.diagnostics import InternalError
 
 
 def join_modules(file: FileState, observer: Observer) -> FileState:
-    """Join all kernels' entries into one module, with shared declarations once."""
+    """Join the modules of all kernels into one, with shared declarations once and distinct parameter names."""
     modules = [work.module for work in file.kernels]
     variables = dict.fromkeys(v for module in modules for v in module.variables)
     entries = tuple(entry for module in modules for entry in module.entries)

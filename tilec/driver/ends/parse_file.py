@@ -11,7 +11,10 @@ from tilec.support.diagnostics import raise_error
 
 
 def parse_file(file: FileState, observer: Observer) -> FileState:
-    """Parse the file and the files that it imports. A file of tile IR is not parsed here."""
+    """Parse the file and its imports; raise an error for another language or a kernel changed since it was tuned.
+
+    A file of tile IR is not parsed here.
+    """
     if file.is_tile_ir:
         return file
     from tilec.frontend.imports import read_imports

@@ -10,5 +10,5 @@ from tilec.ptx.text import print_module
 
 
 def print_ptx(file: FileState, observer: Observer) -> FileState:
-    """Print the module as text."""
+    """Return the file with its PTX module printed as text."""
     return replace(file, ptx=print_module(file.module))

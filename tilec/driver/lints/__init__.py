@@ -18,7 +18,7 @@ from tilec.support.options import CompileOptions
 
 
 def run_lints(stage: LintStage[Seen], value: Seen, options: CompileOptions, observer: Observer) -> None:
-    """Run the lints of a stage on its value; the observer keeps their warnings."""
+    """Run the lints of a stage on its value, and give their warnings to the observer."""
     for lint in stage.load_lints():
         for warning in lint(value):
             observer.warn(warning, options)
@@ -26,8 +26,7 @@ def run_lints(stage: LintStage[Seen], value: Seen, options: CompileOptions, obse
 
 @contextmanager
 def apply_lints_at_end(options: CompileOptions, observer: Observer) -> Iterator[None]:
-    """Apply `options.lint` at the end of a compilation, or where it stops. Raises `CompileError` with all lints if they
-    are errors."""
+    """Apply --lint after the block, unless it fails: raise all lint warnings as errors, remove them, or keep them."""
     try:
         yield
     except PipelineStopped:
@@ -37,7 +36,7 @@ def apply_lints_at_end(options: CompileOptions, observer: Observer) -> Iterator[
 
 
 def _apply_lint_option(options: CompileOptions, observer: Observer) -> None:
-    """Raise the collected lints as errors, or remove them, as --lint asks for."""
+    """Raise the observer's lint warnings as errors, or remove them, as --lint asks for."""
     found = [warning for warning in observer.warnings if is_lint(warning.code)]
     if options.lint == "error" and found:
         raise CompileError(*(replace(lint, severity="error") for lint in found))
@@ -46,7 +45,7 @@ def _apply_lint_option(options: CompileOptions, observer: Observer) -> None:
 
 
 def lint_tile(work: KernelState, observer: Observer) -> None:
-    """Run the lints of the kernel as written, such as for tiles that are read but never written."""
+    """Run the lints of the kernel as written, such as tiles read but never written; none after an error."""
     if not work.mistakes.met:  # an erroneous statement may have been the missing write
         run_lints(TILE, work, work.options, observer)
 
@@ -62,7 +61,7 @@ def lint_schedule(work: KernelState, observer: Observer) -> None:
 
 
 def lint_warp(work: KernelState, observer: Observer) -> None:
-    """Run the lints of barriers."""
+    """Run the lints of barriers in the warp program."""
     run_lints(WARP, work, work.options, observer)
 
 

@@ -28,13 +28,13 @@ class LintStage(Generic[Seen]):
         self._is_loaded = False
 
     def add(self, look: LintFunction[Seen]) -> None:
-        """Register a lint of this stage. Raises for one that is in another stage's folder."""
+        """Register a lint function of this stage; an internal error if its file is in another stage's folder."""
         if look.__module__.rpartition(".")[0] != self._folder:
             raise InternalError(f"{look.__module__} looks at stage {self.name}, and is no file of its folder")
         self._lints.append(look)
 
     def load_lints(self) -> tuple[LintFunction[Seen], ...]:
-        """Return all lints of the stage, in the order of file names and of lines."""
+        """Import the stage's folder once, and return its lints in the order of file names and of lines."""
         if not self._is_loaded:
             self._is_loaded = True
             folder = importlib.import_module(self._folder)
@@ -62,15 +62,16 @@ _lint_codes: set[str] = set()
 
 
 def register_lint(stage: LintStage[Seen], *codes: str) -> Callable[[LintFunction[Seen]], LintFunction[Seen]]:
-    """Register a function as a lint of a stage; --lint applies to its warnings of these codes."""
+    """Return a decorator that registers a function as a lint of a stage; --lint affects its warnings of these codes."""
     _lint_codes.update(codes)
     return register_warning(stage)
 
 
 def register_warning(stage: LintStage[Seen]) -> Callable[[LintFunction[Seen]], LintFunction[Seen]]:
-    """Register a function whose warnings --lint does not affect."""
+    """Return a decorator that registers a function of a stage whose warnings --lint does not affect."""
 
     def add_to_stage(look: LintFunction[Seen]) -> LintFunction[Seen]:
+        """Register the function with the stage, and return it."""
         stage.add(look)
         return look
 
@@ -78,5 +79,5 @@ def register_warning(stage: LintStage[Seen]) -> Callable[[LintFunction[Seen]], L
 
 
 def is_lint(code: str) -> bool:
-    """Return whether --lint applies to a code. Its lint must be loaded, as it is once it has warned."""
+    """Return whether --lint applies to warnings of this code. Its lint must be loaded, as it is once it has warned."""
     return code in _lint_codes

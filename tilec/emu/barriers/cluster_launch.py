@@ -34,10 +34,14 @@ _HIGH_SHIFT = np.uint64(32)
 
 @register_decoder("clusterlaunchcontrol.try_cancel", accepts="async shared::cta mbarrier::complete_tx::bytes b128")
 def _decode_try_cancel(form: Form) -> None:
+    """Decode `clusterlaunchcontrol.try_cancel` into a step by which each thread requests the next cluster; a copy
+    answers."""
     answer, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     to_all = form.has("multicast::cluster::all")
 
     def request_cancel(cta: Cta, thread: int, place: int, bar: int) -> None:
+        """Request the next cluster, and start the copy of the answer to this block or all; fault after an observed
+        refusal."""
         if cta.knows_of_refusal:
             raise Fault("bad-descriptor", "try_cancel after the block has observed that an earlier request was refused")
         address = to_shared_address(place)
@@ -57,8 +61,8 @@ def _decode_try_cancel(form: Form) -> None:
 
 
 def _cancel_next_cluster(launch: LaunchState) -> Array:
-    """Cancel the next cluster, if allowed, and return the answer [1, 16 bytes]: a flag and the first block's
-    position."""
+    """Cancel the next cluster and return the 16 bytes of the answer: a flag and its first block's position, or zeros.
+    Zeros are a refusal: no cluster is left, every cluster begins by itself, or an adversary refuses."""
     words = np.zeros(4, np.uint32)
     is_refused = launch.random is not None and launch.random.randrange(_REFUSAL_PERIOD) == 0
     if launch.waiting and not launch.all_begin and not is_refused:
@@ -70,6 +74,8 @@ def _cancel_next_cluster(launch: LaunchState) -> Array:
 
 @register_decoder("clusterlaunchcontrol.query_cancel", accepts="b128")
 def _decode_query_cancel(form: Form) -> None:
+    """Decode `clusterlaunchcontrol.query_cancel` into a step that reads whether an answer cancelled, or its block
+    position. Other forms are unsupported."""
     question = form.find_modifier("is_canceled", "get_first_ctaid", *(f"get_first_ctaid::{axis}" for axis in "xyz"))
     destination, source = form.operands
     if not question or not isinstance(source, Vector) or len(source.items) != 2:
@@ -81,6 +87,8 @@ def _decode_query_cancel(form: Form) -> None:
 
     @form.set_run
     def run_query_cancel(cta: Cta, threads: Threads) -> None:
+        """Write the flag or the block position of each thread's answer; a position of an answer that refuses is a
+        fault. A refusal that `is_canceled` reads is noted for the block."""
         first, second = cta.views[low][threads], cta.views[high][threads]
         cancelled = (first & np.uint64(_CANCELLED_BIT)) != 0
         if question == "is_canceled":

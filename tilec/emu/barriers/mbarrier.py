@@ -84,7 +84,8 @@ class MBarrier:
     done_clock: Array | None = None
 
     def arrive(self, count: int, clock: Array | None, step: int) -> None:
-        """Count arrivals of one phase, by threads that know `clock`."""
+        """Count arrivals that publish `clock`, and advance the phase if it awaits nothing more; fault on too many
+        arrivals. Operations in flight complete an earlier phase first where the present one has no room."""
         if self.pending < count:
             self.try_complete_phase()
         if self.pending < count:
@@ -98,7 +99,8 @@ class MBarrier:
             self._advance_phase()
 
     def expect_bytes(self, size: int) -> None:
-        """Add bytes to those that the phase awaits, or with a negative size take them off."""
+        """Add bytes to the transaction count of the phase, or take off a negative size; fault above the largest
+        count."""
         self.tx += size
         self.version += 1
         if self.tx > _MAX_COUNT:
@@ -106,7 +108,7 @@ class MBarrier:
             raise Fault("barrier-overflow", message)
 
     def add_copy(self, copy: PendingCopy) -> None:
-        """Add a copy in flight that the barrier will report."""
+        """Add a copy in flight that the barrier will report; fault if unannounced bytes exceed the largest count."""
         self.copies.append(copy)
         self.version += 1
         missing = sum(other.size for other in self.copies) - self.tx
@@ -115,7 +117,8 @@ class MBarrier:
             raise Fault("barrier-overflow", f"{message}, more than its count can hold")
 
     def try_complete_phase(self) -> None:
-        """Finish operations in flight and advance the phase, if they complete it."""
+        """Finish deferred arrivals if they suffice for the phase, then copies if these do, and advance a complete
+        phase."""
         if self.deferred and sum(deferred.count for deferred in self.deferred) >= self.pending:
             due, self.deferred = self.deferred, []
             for deferred in due:
@@ -137,7 +140,7 @@ class MBarrier:
                 self._advance_phase()
 
     def _advance_phase(self) -> None:
-        """Complete the phase: its clock is handed to waits, and the next phase begins."""
+        """Begin the next phase: reset the pending arrivals, and let waits acquire the clock of the phase that ends."""
         self.phase += 1
         self.pending = self.expected
         self.version += 1
@@ -151,13 +154,13 @@ class MBarrier:
             timeline.add(self.cta.position, -1, "", "phase", name, 0)
 
     def _join_clock(self, clock: Array | None) -> None:
-        """Add what arriving threads know to what the current phase hands to waits."""
+        """Join a clock into the one that waiters of the current phase will acquire; None changes nothing."""
         order = self.cta.order
         if order is not None and clock is not None:
             self.open_clock = order.join_clocks(self.open_clock, clock)
 
     def _publish_actors(self, columns: Array) -> None:
-        """Let waits for this phase acquire everything that these actors did until now."""
+        """Let waits for this phase acquire everything that the actors of these clock columns did until now."""
         order = self.cta.order
         if order is not None:
             clock = np.zeros(order.know.shape[1], np.int32)
@@ -165,7 +168,7 @@ class MBarrier:
             self._join_clock(clock)
 
     def _describe_bytes(self) -> str:
-        """Describe the bytes that the phase awaits, as the end of a sentence."""
+        """Return the bytes that the phase awaits as the end of a sentence, or "" if it awaits none."""
         if not self.tx:
             return ""
         if self.tx < 0:
@@ -173,7 +176,7 @@ class MBarrier:
         return f" and {self.tx} bytes, {sum(copy.size for copy in self.copies)} of them in flight"
 
     def describe_state(self) -> str:
-        """Describe the pending arrivals of the phase, and the arrivals at this barrier so far."""
+        """Return the pending arrivals and bytes of the phase in words, and the PTX lines of the arrivals so far."""
         text = f"phase {self.phase} awaits {self.pending} of {self.expected} arrivals{self._describe_bytes()}"
         steps = self.cta.program.steps
         lines = [f"PTX line {steps[step].instruction.line} ({count})" for step, count in sorted(self.sources.items())]
@@ -181,22 +184,22 @@ class MBarrier:
         return f"{text}; {arrived}"
 
     def explain_missed_phase(self, wanted: int) -> str:
-        """Explain, if it may be so, that a blocking wait is for a phase that is over."""
+        """Return a hint that a wait by parity may be for a phase that is over and nobody waited for, or ""."""
         if self.phase >= 2 and self.seen < self.phase - 2 and (wanted & 1) == (self.phase & 1):
             return f"; phase {self.phase - 2}, of the same parity, was missed: it is over, and no thread waited for it"
         return ""
 
 
 def to_shared_address(address: int) -> int:
-    """Convert a generic address of shared memory, or a shared one, to a shared one."""
+    """Convert a generic address of shared memory to a shared one; return any other address unchanged."""
     if address >> WINDOW_SHIFT == SHARED_WINDOW >> WINDOW_SHIFT:
         return address - SHARED_WINDOW
     return address
 
 
 def find_barrier(cta: Cta, address: int, actors: Array) -> MBarrier:
-    """Return the mbarrier at an address of the cluster, and record a use by these threads, which must know its
-    initialisation."""
+    """Return the mbarrier at a cluster address and record that these threads use it; fault if it is not initialised for
+    them."""
     owner, local = cta.find_peer(to_shared_address(address))
     barrier = owner.asynchronous.find_barrier(local)
     barrier.is_used = True
@@ -220,8 +223,8 @@ def find_barrier(cta: Cta, address: int, actors: Array) -> MBarrier:
 
 
 def end_overwritten_barriers(cta: Cta, addresses: Array, actors: Array) -> None:
-    """End the mbarriers at bytes that actors, one each, are about to write. Later uses fault. Earlier uses must be
-    known to the writers, and no operation in flight may report to the barrier."""
+    """End the mbarriers at addresses that `actors`, one each, will write; fault on unknown earlier uses or copies in
+    flight. Later uses of such a barrier then fault."""
     state, order, events = cta.asynchronous, cta.order, cta.launch.events
     for address in np.unique(addresses & ~7).tolist():
         barrier = state.barriers.pop(address, None)
@@ -247,7 +250,7 @@ def end_overwritten_barriers(cta: Cta, addresses: Array, actors: Array) -> None:
 
 
 def group_by_address(addresses: Array) -> Iterator[tuple[int, Array]]:
-    """Yield each distinct address and a mask of the threads that name it."""
+    """Yield each distinct address, with a mask over the threads whose address it is."""
     first = int(addresses[0])
     same = addresses == first
     if same.all():
@@ -258,7 +261,8 @@ def group_by_address(addresses: Array) -> Iterator[tuple[int, Array]]:
 
 
 def publish_initialisations(cta: Cta, actors: Array) -> None:
-    """Apply a fence: other blocks see the mbarriers that these threads, or threads that they know of, initialised."""
+    """Mark the block's mbarriers whose initialisation one of these threads knows as visible to other blocks. All are
+    marked if races are not watched: the effect of a fence."""
     order = cta.order
     for barrier in cta.asynchronous.barriers.values():
         if not barrier.is_fenced:
@@ -267,8 +271,12 @@ def publish_initialisations(cta: Cta, actors: Array) -> None:
 
 @register_decoder("fence.mbarrier_init", accepts="release cluster")
 def _decode_fence_init(form: Form) -> None:
+    """Decode `fence.mbarrier_init` into a step that lets other blocks use the mbarriers that threads know
+    initialised."""
+
     @form.set_run
     def run_fence_init(cta: Cta, threads: Threads) -> None:
+        """Publish the initialisations that these threads know, and note who fenced them for a relaxed arrival."""
         actors = cta.actors[threads]
         publish_initialisations(cta, actors)
         order = cta.order
@@ -280,8 +288,8 @@ def _decode_fence_init(form: Form) -> None:
 
 
 def collect_fenced_initialisations(cta: Cta, actors: Array) -> Array | None:
-    """Return the clock of a relaxed arrival: it covers only initialisations of mbarriers that these threads have
-    fenced. The column of a barrier counts from its initialisation on."""
+    """Return a clock of the mbarrier initialisations that these threads fenced, None if none or races are not watched.
+    The column of a barrier counts from its initialisation on."""
     order = cta.order
     members = frozenset(actors.tolist())
     fenced = [barrier for barrier in cta.asynchronous.barriers.values() if barrier.fenced_by & members]
@@ -295,11 +303,13 @@ def collect_fenced_initialisations(cta: Cta, actors: Array) -> Array | None:
 
 @register_decoder("mbarrier.init", accepts="shared shared::cta")
 def _decode_init(form: Form) -> None:
+    """Decode `mbarrier.init` into a step that makes an mbarrier at each thread's address."""
     pointer = form.build_address(form.operands[0])
     count_slot = form.read(form.operands[1], "u32")
 
     @form.set_run
     def run_init(cta: Cta, threads: Threads) -> None:
+        """Initialise an mbarrier at each distinct address, with the count of the first thread that names it."""
         counts = cta.views[count_slot][threads]
         for address, chosen in group_by_address(pointer(cta, threads)):
             count, actor = int(counts[chosen][0]), int(cta.actors[threads][chosen][0])
@@ -307,7 +317,7 @@ def _decode_init(form: Form) -> None:
 
 
 def _initialise_barrier(cta: Cta, address: int, count: int, actor: int) -> None:
-    """Make an mbarrier for `count` arrivals at a shared address, by thread `actor`."""
+    """Make an mbarrier for `count` arrivals at a shared address; fault on a bad address or count, or one in use."""
     state = cta.asynchronous
     if address % 8:
         raise Fault("misaligned", f"an mbarrier at {address:#x}, which is not a multiple of 8")
@@ -332,10 +342,13 @@ def _initialise_barrier(cta: Cta, address: int, count: int, actor: int) -> None:
 
 @register_decoder("mbarrier.inval", accepts="shared shared::cta")
 def _decode_inval(form: Form) -> None:
+    """Decode `mbarrier.inval` into a step that ends the mbarriers at the threads' addresses."""
     pointer = form.build_address(form.operands[0])
 
     @form.set_run
     def run_inval(cta: Cta, threads: Threads) -> None:
+        """End the mbarriers at these threads' addresses, a fault with a copy in flight, and make the bytes
+        unwritten."""
         for address, chosen in group_by_address(pointer(cta, threads)):
             barrier = find_barrier(cta, address, cta.actors[threads][chosen])
             barrier.try_complete_phase()
@@ -347,12 +360,13 @@ def _decode_inval(form: Form) -> None:
 
 
 def _arrival_clock(cta: Cta, form: Form, actors: Array) -> Array | None:
-    """Return the clock that an arrival of these threads publishes."""
+    """Return the clock that an arrival of these threads publishes, None if it is relaxed or races are not watched."""
     return None if cta.order is None or form.has("relaxed") else cta.order.release(actors)
 
 
 @register_decoder("mbarrier.arrive", "mbarrier.arrive_drop", accepts=f"{STATE_SPACES} {ORDER_MODIFIERS}")
 def _decode_arrive(form: Form) -> None:
+    """Decode `mbarrier.arrive` and `arrive_drop` into a step that counts arrivals, and may add expected bytes."""
     pointer = form.build_address(form.operands[1])
     state_slot = form.write(form.operands[0], "u64")
     is_expecting, is_dropping = form.has("expect_tx"), form.stem == "mbarrier.arrive_drop"
@@ -361,6 +375,8 @@ def _decode_arrive(form: Form) -> None:
 
     @form.set_run
     def run_arrive(cta: Cta, threads: Threads) -> None:
+        """Count threads' arrivals, add expected bytes, write the states from before; fault if noComplete completes a
+        phase. A dropped arrival is not awaited in later phases."""
         addresses = pointer(cta, threads)
         states = np.zeros(len(addresses), np.uint64)
         for address, chosen in group_by_address(addresses):
@@ -393,15 +409,17 @@ def _decode_arrive(form: Form) -> None:
 
 @register_decoder("mbarrier.pending_count", accepts="b64")
 def _decode_pending_count(form: Form) -> None:
+    """Decode `mbarrier.pending_count` into a step that extracts the pending arrivals from a state word's upper half."""
     decode_elementwise(form, lambda state: (state >> np.uint64(_STATE_BITS)).astype(np.uint32), "u32", "u64")
 
 
 def describe_barrier(barrier: MBarrier) -> str:
+    """Return the address and phase of an mbarrier in words, for a timeline."""
     return f"mbarrier {barrier.address:#x} phase {barrier.phase}"
 
 
 def record_event(cta: Cta, members: Array, kind: EventKind, name: str, line: int, since: int = -1) -> None:
-    """Add an event to the timeline, if there is one."""
+    """Add an event of `members`, begun at event `since` (-1: now), to the launch's timeline, if it keeps one."""
     timeline = cta.launch.timeline
     if timeline is not None:
         thread, threads = int(members[0]), f"{int(members[0])}-{int(members[-1])}"
@@ -410,12 +428,15 @@ def record_event(cta: Cta, members: Array, kind: EventKind, name: str, line: int
 
 @register_decoder("mbarrier.expect_tx", "mbarrier.complete_tx", accepts=f"{STATE_SPACES} {ORDER_MODIFIERS}")
 def _decode_expect(form: Form) -> None:
+    """Decode `mbarrier.expect_tx` and `complete_tx` into a step that raises or lowers the transaction count."""
     pointer = form.build_address(form.operands[0])
     size_slot = form.read(form.operands[1], "u32")
     sign = 1 if form.stem == "mbarrier.expect_tx" else -1
 
     @form.set_run
     def run_expect(cta: Cta, threads: Threads) -> None:
+        """Add the threads' bytes to the mbarrier's transaction count, or take them off and try to complete the
+        phase."""
         sizes = cta.views[size_slot][threads].astype(np.int64)
         for address, chosen in group_by_address(pointer(cta, threads)):
             barrier = find_barrier(cta, address, cta.actors[threads][chosen])
@@ -428,6 +449,8 @@ def _decode_expect(form: Form) -> None:
 
 @register_decoder("mbarrier.try_wait", "mbarrier.test_wait", accepts=f"{STATE_SPACES} {ORDER_MODIFIERS}")
 def _decode_wait(form: Form) -> None:
+    """Decode `mbarrier.try_wait` and `test_wait`, by parity or state, into a step that tests a phase or waits for
+    it."""
     result_slot = form.write(form.operands[0], "pred")
     pointer = form.build_address(form.operands[1])
     by_parity = form.has("parity")
@@ -437,6 +460,8 @@ def _decode_wait(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        """Write whether the phases are complete, move on and return True; or park until a barrier changes and return
+        False. Threads that need not wait go on without the others."""
         addresses = pointer(cta, threads)
         actors = cta.actors[threads]
         wanted = cta.views[wanted_slot][threads]
@@ -472,10 +497,12 @@ def _decode_wait(form: Form) -> None:
             return True
 
         def describe_wait() -> str:
+            """Return the words for the mbarriers that the group waits for, with their state."""
             waits = ((b, f"{b.describe_state()}{b.explain_missed_phase(value)}") for b, _, value in watched)
             return "; ".join(f"the mbarrier at {b.address:#x}, whose {state}" for b, state in waits)
 
         def is_ready() -> bool:
+            """Return whether any awaited mbarrier has changed since the group parked."""
             return any(barrier.version != version for barrier, version, _ in watched)
 
         members = cta.thread_ids[threads]
@@ -496,8 +523,8 @@ def _decode_wait(form: Form) -> None:
 
 
 def _times_out_early(cta: Cta, group: Group, watched: list[tuple[MBarrier, int, int]]) -> bool:
-    """Return whether an adversary ends a `try_wait` before its phase completes, as the time limit of hardware may. It
-    does so once per state of the barriers, noted in `group.refused`, so that a deadlock still ends."""
+    """Return whether an adversary ends a `try_wait` early: by chance, once for a barrier state noted in
+    `group.refused`. A hardware time limit may do so; only once, so that a deadlock still ends."""
     generator = cta.launch.random
     seen = tuple((barrier.address, version) for barrier, version, _ in watched)
     if generator is None or group.refused == seen:
@@ -507,7 +534,8 @@ def _times_out_early(cta: Cta, group: Group, watched: list[tuple[MBarrier, int, 
 
 
 def _is_phase_complete(barrier: MBarrier, wanted: int, by_parity: bool) -> bool:
-    """Return whether the phase of a parity, or of a state, is complete; that of an old state is a fault."""
+    """Return whether the awaited phase, given as a parity or a state, is complete; fault on a state two or more phases
+    old."""
     if by_parity:
         return (barrier.phase & 1) != (wanted & 1)
     if wanted < barrier.phase - 1:

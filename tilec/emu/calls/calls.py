@@ -55,7 +55,7 @@ class CallStack:
         self.saved: dict[tuple[int, str], dict[str, Array]] = {}
 
     def push(self, members: Array, step: int) -> None:
-        """Let threads return to a step."""
+        """Push the step to which these threads return; fault above the depth limit. The stack grows as needed."""
         depth = self.depth[members]
         if int(depth.max()) >= _MAX_CALL_DEPTH:
             raise Fault("out-of-bounds", f"calls are nested more than {_MAX_CALL_DEPTH} deep")
@@ -65,14 +65,15 @@ class CallStack:
         self.depth[members] = depth + 1
 
     def pop(self, members: Array) -> Array:
-        """Return the step to which each thread returns, and forget it."""
+        """Remove and return the step to which each of these threads returns."""
         self.depth[members] -= 1
         steps: Array = self.returns[self.depth[members], members]
         return steps
 
 
 def split_group_by_step(cta: Cta, group: Group, parts: list[tuple[Array, int]]) -> bool:
-    """Split a group: each part (threads, step) goes on at its step. Together the parts are the whole group."""
+    """Split a group so that each part (threads, step) goes on at its step; return whether there is one part only.
+    Together the parts are the whole group, and empty ones are dropped."""
     parts = [(members, step) for members, step in parts if len(members)]
     for members, step in parts[:-1]:
         cta.split(group, members, step)
@@ -81,7 +82,7 @@ def split_group_by_step(cta: Cta, group: Group, parts: list[tuple[Array, int]]) 
 
 
 def _held_back_threads(group: Group, members: Array) -> Array:
-    """Return the threads of the group that the guard holds back."""
+    """Return the threads of the group that are not in `members`, since the guard holds them back."""
     if len(members) == len(group.indices):
         return members[:0]
     return group.indices[~np.isin(group.indices, members)]
@@ -92,6 +93,7 @@ def _held_back_threads(group: Group, members: Array) -> Array:
 
 @register_decoder("call", accepts="uni")
 def _decode_call(form: Form) -> None:
+    """Decode `call` into a step that enters a function, named or in a register, or runs one without a body."""
     operands = list(form.operands)
     returned = operands.pop(0) if isinstance(operands[0], Arguments) else None
     target = operands.pop(0)
@@ -115,6 +117,8 @@ def _decode_call(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        """Pass arguments, push the return step and split the group by the function entered; return whether it stays
+        whole."""
         members = cta.thread_ids[threads]
         here = group.pc
         parts = [(_held_back_threads(group, members), here + 1)]
@@ -134,7 +138,7 @@ def _decode_call(form: Form) -> None:
 
 
 def _decode_external_call(form: Form, name: str, passed: Sequence[Operand], returned: Sequence[Operand]) -> None:
-    """Decode a call of a function without a body: `vprintf` prints, any other faults when it is reached."""
+    """Set the step of a call of a function without a body: `vprintf` prints, any other faults when reached."""
     if name == "vprintf":
         given = [_decode_call_operand(form, item, _ADDRESS_PARAM) for item in passed]
         results = [_decode_call_operand(form, item, None) for item in returned]
@@ -143,13 +147,15 @@ def _decode_external_call(form: Form, name: str, passed: Sequence[Operand], retu
 
     @form.set_run
     def run_external_call(cta: Cta, threads: Threads) -> None:
+        """Fault: an assertion of the kernel failed, or the called function has no body."""
         if name == "__assertfail":
             raise Fault("trap", "an assertion of the kernel failed")
         raise Fault("unsupported", f"a call of '{name}', which has no body")
 
 
 def _call_vprintf(cta: Cta, members: Array, passed: list[CallOperand], results: list[CallOperand]) -> None:
-    """Print for some threads, and set the result to 0."""
+    """Print for these threads from the addresses passed, and set the result to 0; fault unless there are two
+    arguments."""
     if len(passed) != 2:
         raise Fault("unsupported", f"a call of 'vprintf' with {len(passed)} arguments; it takes 2")
     formats, arguments = (_read_bytes(cta, members, place, 8).copy().view(np.int64).reshape(-1) for place in passed)
@@ -159,7 +165,7 @@ def _call_vprintf(cta: Cta, members: Array, passed: list[CallOperand], results: 
 
 
 def _check_argument_counts(call_site: CallSite, callee: FunctionLayout) -> None:
-    """Require that a call has as many arguments and results as the function."""
+    """Fault unless a call has as many arguments and results as the function."""
     given = len(call_site.arguments), len(call_site.returns)
     wanted = len(callee.params), len(callee.returns)
     if given != wanted:
@@ -168,7 +174,8 @@ def _check_argument_counts(call_site: CallSite, callee: FunctionLayout) -> None:
 
 
 def _decode_call_operand(form: Form, item: Operand, formal: FormalParameter | None) -> CallOperand:
-    """Return the place of an argument or result: a `.param` variable, a register or a constant."""
+    """Return an argument's or result's place: local offset, or slot (constant: `formal`'s size, None: 32 bits); no
+    predicate."""
     if isinstance(item, Symbol):
         address = form.find_symbol(item)
         if not CALL_PARAMS <= address < CALL_PARAMS << 1:
@@ -183,7 +190,8 @@ def _decode_call_operand(form: Form, item: Operand, formal: FormalParameter | No
 
 
 def _enter_function(cta: Cta, members: Array, here: int, call_site: CallSite, callee: FunctionLayout) -> None:
-    """Pass arguments to a function, and push its frame and the step after the call."""
+    """Copy arguments to the callee's parameters, push the step after the call and set up its frame; fault if too deep.
+    A recursive caller's registers are saved first."""
     stack = cta.calls
     pairs = zip(call_site.arguments, callee.params, strict=True)
     values = [_read_bytes(cta, members, place, formal.size) for place, formal in pairs]
@@ -205,14 +213,14 @@ def _enter_function(cta: Cta, members: Array, here: int, call_site: CallSite, ca
 
 
 def _find_register(cta: Cta, place: CallOperand | FormalParameter) -> Array | None:
-    """Return the register, over all threads, that an argument or parameter is; None if it is in local memory."""
+    """Return the register row, over all threads, that holds an argument or parameter; None if local memory does."""
     if isinstance(place, CallOperand):
         return None if place.slot < 0 else cta.views[place.slot]
     return None if place.place is None else cta.blocks[place.place[0]][place.place[1]]
 
 
 def _read_bytes(cta: Cta, members: Array, place: CallOperand | FormalParameter, size: int) -> Array:
-    """Return the first bytes, [thread, byte], of an argument or parameter."""
+    """Return the first `size` bytes of an argument or parameter, [thread, byte], from its register or local memory."""
     register = _find_register(cta, place)
     if register is None:
         return cta.local[members, place.offset : place.offset + size]
@@ -221,7 +229,7 @@ def _read_bytes(cta: Cta, members: Array, place: CallOperand | FormalParameter, 
 
 
 def _write_bytes(cta: Cta, members: Array, place: CallOperand | FormalParameter, data: Array) -> None:
-    """Set the first bytes, [thread, byte], of an argument or parameter; the others of a register become 0."""
+    """Set the first bytes of an argument or parameter from `data`, [thread, byte]; the rest of a register becomes 0."""
     register = _find_register(cta, place)
     if register is None:
         cta.local[members, place.offset : place.offset + data.shape[1]] = data
@@ -235,7 +243,7 @@ def _write_bytes(cta: Cta, members: Array, place: CallOperand | FormalParameter,
 
 
 def _save_registers(cta: Cta, members: Array, caller: FunctionLayout) -> None:
-    """Save the caller's registers by call depth."""
+    """Save a recursive caller's registers for these threads, under each one's call depth."""
     stack = cta.calls
     for depth in np.unique(stack.depth[members]).tolist():
         chosen = members[stack.depth[members] == depth]
@@ -250,7 +258,7 @@ def _save_registers(cta: Cta, members: Array, caller: FunctionLayout) -> None:
 
 
 def _restore_registers(cta: Cta, members: Array, caller: FunctionLayout) -> None:
-    """Restore the caller's registers as saved at this call depth."""
+    """Set a recursive caller's registers to the values saved at each thread's call depth."""
     stack = cta.calls
     for depth in np.unique(stack.depth[members]).tolist():
         chosen = members[stack.depth[members] == depth]
@@ -263,14 +271,18 @@ def _restore_registers(cta: Cta, members: Array, caller: FunctionLayout) -> None
 
 @register_decoder("ret", accepts="uni")
 def _decode_ret(form: Form) -> None:
+    """Decode `ret` into a step that returns threads to their callers, or in the kernel itself ends them."""
     function = form.function
     program = form.program
 
     def exit_kernel(cta: Cta, group: Group, threads: Threads) -> bool:
+        """End these threads at a `ret` of the kernel; return whether any of the group go on."""
         group.pc += 1
         return cta.exit(group, threads)
 
     def return_to_caller(cta: Cta, group: Group, threads: Threads) -> bool:
+        """Copy results to each thread's call, free its frame, split the group by return step; return whether it stays
+        whole."""
         assert function is not None
         members = cta.thread_ids[threads]
         here = group.pc
@@ -297,11 +309,14 @@ def _decode_ret(form: Form) -> None:
 
 @register_decoder("brx.idx", accepts="uni")
 def _decode_brx(form: Form) -> None:
+    """Decode `brx.idx` into a step that moves each thread to the label that its index selects from a table."""
     index_slot = form.read(form.operands[0], "u32")
     targets = np.array(form.find_branch_targets(form.operands[1]))
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        """Split the group by the label of each thread's index; return whether it stays whole; fault beyond the
+        table."""
         members = cta.thread_ids[threads]
         index = cta.views[index_slot][threads]
         if (index >= len(targets)).any():

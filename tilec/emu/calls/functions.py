@@ -47,19 +47,18 @@ class FunctionLayout:
 
 
 def measure_param(param: Param) -> tuple[int, int]:
-    """Return the alignment and the size of a parameter in bytes."""
+    """Return the alignment and the size of a parameter, both in bytes."""
     element = TYPES[param.type].bits // 8
     return max(element, param.align or 1), element if param.size is None else param.size
 
 
 def assign_function_addresses(module: Module) -> dict[str, int]:
-    """Return the address of every function, declared ones included."""
+    """Return a made-up address for every function by name, declared ones included: 16 bytes apart in a window."""
     return {function.name: FUNCTION_WINDOW + 16 * index for index, function in enumerate(module.functions, start=1)}
 
 
 def find_reachable_functions(module: Module, entry: Entry) -> tuple[list[Function], set[str]]:
-    """Return the functions with a body that the entry may call, callees before callers, and the names of recursive
-    ones."""
+    """Return the functions with a body that the entry may call, callees first, and the names of the recursive ones."""
     known = {function.name: function for function in module.functions}
     taken = {item.symbol for variable in module.variables for item in variable.relocations if item.symbol in known}
     bodies = {name: function.body or () for name, function in known.items()}
@@ -73,7 +72,7 @@ def find_reachable_functions(module: Module, entry: Entry) -> tuple[list[Functio
 
 
 def _walk_instructions(body: tuple[Item, ...]) -> Iterator[Instruction]:
-    """Yield the instructions of a body and of the blocks in it."""
+    """Yield the instructions of a body and of the nested blocks in it, in order."""
     for item in body:
         if isinstance(item, Instruction):
             yield item
@@ -82,14 +81,15 @@ def _walk_instructions(body: tuple[Item, ...]) -> Iterator[Instruction]:
 
 
 def find_call_target(instruction: Instruction) -> Symbol | Reg | None:
-    """Return the function or register that a call names: the operand after the list of results, if there is one."""
+    """Return the function or register that a call names, None if it has neither. It stands behind the list of results,
+    if there is one."""
     operands = [operand for operand in instruction.operands[:2] if not isinstance(operand, Arguments)]
     target = operands[0] if operands else None
     return target if isinstance(target, (Symbol, Reg)) else None
 
 
 def _find_taken_addresses(body: tuple[Item, ...]) -> set[str]:
-    """Return the names of the symbols that a body uses other than to call them."""
+    """Return the names of the symbols that instructions other than calls use in a body."""
     uses = (i for i in _walk_instructions(body) if i.opcode.split(".")[0] != "call")
     operands = (operand for instruction in uses for operand in instruction.operands)
     symbols = (operand.base if isinstance(operand, Address) else operand for operand in operands)
@@ -97,7 +97,7 @@ def _find_taken_addresses(body: tuple[Item, ...]) -> set[str]:
 
 
 def _find_callees(body: tuple[Item, ...], known: dict[str, Function], taken: set[str]) -> list[str]:
-    """Return the known functions that a body may call: for an indirect call, all whose address is taken."""
+    """Return the known functions that a body may call; an indirect call may reach every one in `taken`."""
     found: dict[str, None] = {}
     for instruction in _walk_instructions(body):
         if instruction.opcode.split(".")[0] == "call":
@@ -110,7 +110,8 @@ def _find_callees(body: tuple[Item, ...], known: dict[str, Function], taken: set
 
 
 def _visit_postorder(names: list[str], calls: dict[str, list[str]], order: list[str], seen: set[str]) -> None:
-    """Append the functions that these may call, and these themselves, to `order`: callees before callers."""
+    """Append the functions reachable from `names` to `order`, callees before callers; skip those in `seen`, and add to
+    it. The functions in `names` are among them."""
     for name in names:
         if name not in seen:
             seen.add(name)
@@ -119,7 +120,7 @@ def _visit_postorder(names: list[str], calls: dict[str, list[str]], order: list[
 
 
 def _find_all_callees(names: list[str], calls: dict[str, list[str]]) -> set[str]:
-    """Return the names of all functions that these may call, directly or not, and their own."""
+    """Return the names of all functions reachable from `names` by calls, these included."""
     found: list[str] = []
     _visit_postorder(names, calls, found, set())
     return set(found)

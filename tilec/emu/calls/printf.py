@@ -28,7 +28,8 @@ _SIGNED, _UNSIGNED = {4: "<i", 8: "<q"}, {4: "<I", 8: "<Q"}
 
 
 def print_for_threads(cta: Cta, members: Array, formats: Array, arguments: Array) -> None:
-    """Print for one thread after the other; `formats` and `arguments` hold an address for each."""
+    """Format each thread's `vprintf` text and append it to the launch's printed text, thread after thread. `formats`
+    and `arguments` hold an address for each."""
     for thread, address, buffer in zip(members.tolist(), formats.tolist(), arguments.tolist(), strict=True):
         reader = _ArgumentReader(cta, thread, buffer)
         text = _CONVERSION.sub(reader.format_conversion, reader.load_string(address))
@@ -36,7 +37,7 @@ def print_for_threads(cta: Cta, members: Array, formats: Array, arguments: Array
 
 
 def _format_unsigned(spelled: str, kind: str, value: int) -> str:
-    """Format an unsigned number as `%o`, `%u`, `%x` or `%X`, with the flags and sizes in `spelled`."""
+    """Format an unsigned number as `%o`, `%u`, `%x` or `%X`; `spelled` is the conversion up to its letter."""
     if kind == "o" and "#" in spelled:  # Python begins it with 0o
         return f"{spelled.replace('#', '')}s" % f"0{value:o}"
     return f"{spelled}{'d' if kind == 'u' else kind}" % value
@@ -49,7 +50,8 @@ class _ArgumentReader:
         self.cta, self.thread, self.at = cta, np.array([thread]), buffer
 
     def format_conversion(self, match: re.Match[str]) -> str:
-        """Format one conversion. Python spells conversions as C does, except for the length modifiers."""
+        """Return the text of one conversion, taking its value, width and precision from the buffer. Python spells
+        conversions as C does, except for the length modifiers."""
         flags, width, precision, length, kind = match.groups()
         if kind == "%":
             return "%"
@@ -74,25 +76,28 @@ class _ArgumentReader:
                 return f"{spelled}{kind}" % self.read_float()
 
     def read_integer(self, size: int, signed: bool = True) -> int:
+        """Return the next integer of 4 or 8 bytes of the buffer, signed or not, and advance past it."""
         value: int = struct.unpack((_SIGNED if signed else _UNSIGNED)[size], self.take_bytes(size))[0]
         return value
 
     def read_float(self) -> float:
+        """Return the next f64 of the buffer, and advance past it."""
         value: float = struct.unpack("<d", self.take_bytes(8))[0]
         return value
 
     def take_bytes(self, size: int) -> bytes:
-        """Return the next value of the buffer, which lies at a multiple of its size."""
+        """Return the next `size` bytes of the buffer, from the next multiple of `size`, and advance past them."""
         self.at = -(-self.at // size) * size
         data = self.load_bytes(self.at, size)
         self.at += size
         return data
 
     def load_bytes(self, address: int, size: int) -> bytes:
+        """Return bytes at a generic address, as this thread reads them."""
         return load_generic(self.cta, self.thread, np.array([address]), size).tobytes()
 
     def load_string(self, address: int) -> str:
-        """Return the string that begins at an address."""
+        """Return the zero-terminated string at a generic address; fault if it has no end within the limit."""
         found = bytearray()
         while len(found) < _MAX_STRING_BYTES:
             (byte,) = self.load_bytes(address + len(found), 1)

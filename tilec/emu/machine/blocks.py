@@ -32,12 +32,14 @@ _FLAG_WORDS = frozenset(("volatile", "relaxed", "acquire", "release", "acq_rel",
 
 
 def are_clusters_independent(steps: Sequence[Step]) -> bool:
-    """Return whether no cluster can wait for another one, or update what another one updates."""
+    """Return whether no step updates global memory atomically or synchronises through it, so that clusters cannot
+    interact."""
     return not any(_reaches_other_clusters(step) for step in steps)
 
 
 def _reaches_other_clusters(step: Step) -> bool:
-    """Return whether a step updates global memory atomically, or synchronises through it."""
+    """Return whether a step updates global memory atomically, or is a fence or flag access by which clusters
+    synchronise."""
     words = step.instruction.opcode.split(".")
     is_local = any(word.partition("::")[0] in ("shared", "local", "param") for word in words)
     if step.stem.startswith("cp.reduce"):
@@ -50,11 +52,12 @@ def _reaches_other_clusters(step: Step) -> bool:
 
 
 def make_shared_buffer(size: int) -> mmap.mmap:
-    """Return zeroed memory that forked processes share."""
+    """Return zeroed memory of at least `size` bytes that forked processes share."""
     return mmap.mmap(-1, max(size, 1))
 
 
 def can_fork() -> bool:
+    """Return whether this system can fork processes."""
     return "fork" in multiprocessing.get_all_start_methods()
 
 
@@ -78,7 +81,8 @@ _IDLE_INSTRUCTIONS = 1_000_000
 def run_sample(
     state: LaunchState, clusters: ClusterPositions, sample: tuple[int, int], jobs: int, progress: Progress | None
 ) -> Outcome:
-    """Run clusters drawn by chance until those that wrote global memory hold the wanted number of blocks.
+    """Run drawn clusters until those that wrote global memory hold the wanted blocks or they ran long; return the
+    results.
 
     `sample` is that number and the seed of the draw. A persistent grid has many blocks without work, which end at once:
     more are drawn in their place, unless those that have run were long.
@@ -105,7 +109,8 @@ def run_sample(
 
 
 def run_clusters(state: LaunchState, clusters: ClusterPositions, jobs: int, progress: Progress | None) -> Outcome:
-    """Run these clusters. Raises the fault of the first cluster that has one."""
+    """Run clusters, in several processes if possible, and return the results; raise the fault of the first that has
+    one. `progress`, if given, is called with the blocks that are done, and all."""
     total = len(clusters) * math.prod(state.cluster)
     report = progress or (lambda done, total: None)
     if jobs <= 1 or len(clusters) < 2 or not can_fork():
@@ -115,14 +120,15 @@ def run_clusters(state: LaunchState, clusters: ClusterPositions, jobs: int, prog
 
 
 def collect_outcome(state: LaunchState) -> Outcome:
-    """Return the results in this process until now."""
+    """Return the results that this process's launch state holds until now."""
     events = state.timeline.events if state.timeline is not None else []
     writers = frozenset(state.memory.writers)
     return Outcome(state.blocks_done, state.counts, events, state.printed, state.allowed, writers)
 
 
 def _run_in_process(state: LaunchState, clusters: ClusterQueue, report: Callable[[int], None]) -> Outcome:
-    """Run clusters one after the other; those that poll go on when all others have run."""
+    """Run clusters in order, then in rounds those that poll; return the state's results; a round without progress
+    faults."""
     polling: list[Cluster] = []
     may_wait = not are_clusters_independent(state.program.steps)
     state.waiting = clusters
@@ -161,7 +167,8 @@ def _run_in_process(state: LaunchState, clusters: ClusterQueue, report: Callable
 def _run_in_parallel(
     state: LaunchState, clusters: ClusterPositions, jobs: int, report: Callable[[int], None]
 ) -> Outcome:
-    """Run clusters in `jobs` forked processes, which take turns, and add up their outcomes."""
+    """Run clusters in `jobs` forked processes and add up the results; raise the fault of the first cluster that has
+    one."""
     context = multiprocessing.get_context("fork")
     workers = []
     for job in range(jobs):
@@ -187,7 +194,7 @@ def _run_in_parallel(
 
 
 def _merged(outcomes: Sequence[Outcome]) -> Outcome:
-    """Add up what several processes did."""
+    """Return the sum of several results: counts and sets added up, lists joined."""
     done = sum(outcome.done for outcome in outcomes)
     counts = [sum(column) for column in zip(*(outcome.counts for outcome in outcomes), strict=True)]
     events = [event for outcome in outcomes for event in outcome.events]
@@ -200,7 +207,8 @@ def _merged(outcomes: Sequence[Outcome]) -> Outcome:
 def _collect_outcomes(
     pipes: list[Connection], report: Callable[[int], None]
 ) -> tuple[list[Outcome], list[tuple[int, Exception]]]:
-    """Return the outcomes of the workers that succeed, and the errors of the others with their cluster's number."""
+    """Read the workers' pipes to the end: return the results, and errors with their cluster's number; report
+    progress."""
     outcomes: list[Outcome] = []
     faults: list[tuple[int, Exception]] = []
     done = dict.fromkeys(range(len(pipes)), 0)
@@ -225,7 +233,8 @@ def _collect_outcomes(
 
 
 def _run_worker(pipe: Connection, state: LaunchState, clusters: ClusterQueue) -> None:
-    """Run a share of the clusters in a forked process, and send the outcome through the pipe."""
+    """Run a share of the clusters in a forked process; send progress, and then the results or the error, through the
+    pipe."""
     try:
         pipe.send(("done", _run_in_process(state, clusters, lambda done: pipe.send(("progress", done)))))
     except KeyboardInterrupt:

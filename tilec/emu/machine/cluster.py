@@ -61,7 +61,7 @@ class ClusterQueue:
         return bool(self.numbers)
 
     def take(self) -> tuple[int, BlockPositions]:
-        """Remove the next cluster and return its number and block positions."""
+        """Remove the next cluster from the queue and return its number and block positions."""
         number, self.numbers = self.numbers[0], self.numbers[1:]
         return number, self.clusters[number]
 
@@ -109,13 +109,14 @@ class LaunchState:
     """The number of allowed faults, by kind."""
 
     def report_fault(self, fault: Fault) -> None:
-        """Raise, or count, a fault after which the running step can go on."""
+        """Raise a fault, or count it if its kind is allowed. The running step can go on after it."""
         if fault.kind not in self.allow:
             raise fault
         self.allowed[fault.kind] = self.allowed.get(fault.kind, 0) + 1
 
     @property
     def thread_count(self) -> int:
+        """Return the number of threads of a block."""
         x, y, z = self.block
         return x * y * z
 
@@ -133,8 +134,9 @@ class Cluster:
         self.ctas = [Cta(self, rank, position) for rank, position in enumerate(positions)]
 
     def run(self) -> bool:
-        """Run every block to its end. Returns False if that needs another cluster: the threads that are not waiting
-        poll memory that nothing here changes."""
+        """Run all blocks to their ends and return True, or False if threads only poll global memory; a deadlock is a
+        fault. Nothing here changes the memory that is polled, so another cluster must run. Too many steps are a fault
+        too."""
         launch = self.launch
         launch.memory.tag = make_cluster_tag(self.number)
         launch.cluster_number = self.number
@@ -157,13 +159,15 @@ class Cluster:
         return True
 
     def resume(self) -> bool:
-        """Run on, after other clusters have run for a while."""
+        """Run on after other clusters have run, having acquired all that they wrote; return whether every block
+        ended."""
         if self.order is not None:
             self.order.acquire_everything()
         return self.run()
 
     def _make_order(self, blocks: int) -> HappensBeforeOrder | None:
-        """Return the clocks of this cluster, which also serve the race detector of global memory; None without one."""
+        """Return the happens-before clocks of this cluster; None if races are not watched or it has too many threads.
+        The race detector of global memory is made with the first."""
         launch = self.launch
         if not launch.watches_races or launch.thread_count * blocks > MOST_THREADS:
             return None
@@ -173,7 +177,8 @@ class Cluster:
         return order
 
     def _fail_one_poll(self, alive: list[Cta]) -> bool:
-        """Let the `test_wait` of one group return false, when nothing else can run; return whether there was one."""
+        """Let the first group parked in a `test_wait` fail it, unless it has failed too often; return whether there was
+        one."""
         for cta in alive:
             for group in cta.groups:
                 if 0 < group.poll_count < _MAX_POLLS and group.ready is not None:
@@ -185,7 +190,7 @@ class Cluster:
     # -- what went wrong -----------------------------------------------------------------------------------------------
 
     def build_deadlock_fault(self) -> Fault:
-        """Return a fault that lists the waits of groups and the addresses that they poll."""
+        """Return a deadlock fault that lists each group's wait, or the address that it polls."""
         alive = [cta for cta in self.ctas if not cta.is_done]
         at: list[tuple[Cta, Group]] = [(cta, group) for cta in alive for group in cta.groups]
         lines = [f"block {cta.position}: {line}" for cta in alive for line in cta.describe_waiting()]
@@ -197,7 +202,7 @@ class Cluster:
         return fault.locate(step.instruction.line, step.text, step.location)
 
     def _build_step_limit_fault(self, cta: Cta) -> Fault:
-        """Return a fault for a block that exceeds the step limit, at its most frequent step."""
+        """Return a fault for a block that exceeds the step limit, located at the launch's most frequent step."""
         busiest = max(range(len(self.launch.counts)), key=self.launch.counts.__getitem__)
         step = cta.program.steps[busiest]
         limit = f"more than {self.launch.step_limit:,} steps (step_limit)"
@@ -206,7 +211,8 @@ class Cluster:
 
 
 def _describe_polling(cta: Cta, group: Group) -> str:
-    """Describe the loop of a polling group and the address that it polls, found by one more iteration."""
+    """Return the lines of a polling group's loop and the address it polls in words, found by running one more
+    iteration."""
     launch = cta.launch
     before = list(launch.counts)
     threads, indices = describe_threads(group.indices), group.indices

@@ -54,7 +54,8 @@ class _Scope:
     function: FunctionLayout | None = None
 
     def look_up(self, table: str, name: str) -> Any:
-        """Return what a name means in one of the tables, here or in an outer scope; None if it is not declared."""
+        """Return the meaning of a name in one of the tables, of this scope or the innermost outer one; None if not
+        declared."""
         scope: _Scope | None = self
         while scope is not None:
             found = getattr(scope, table).get(name)
@@ -73,12 +74,14 @@ CACHE_HINTS = ("L1::", "L2::", "level::")
 
 
 def register_decoder(*stems: str, accepts: str = "") -> Callable[[Decoder], Decoder]:
-    """Register a decoder, which sets the fields of `form.step`, for the instructions with these stems.
+    """Return a decorator that registers a decoder for these stems; `accepts` has modifiers that make no difference. The
+    decoder sets the fields of `form.step`.
 
     A modifier that the decoder does not ask for is an error; `accepts` lists modifiers that make no difference here.
     """
 
     def add_decoder(decoder: Decoder) -> Decoder:
+        """Enter a decoder in `DECODERS` under each stem, with the modifiers that it accepts, and return it."""
         for stem in stems:
             assert stem not in DECODERS, stem
             DECODERS[stem] = decoder
@@ -159,7 +162,8 @@ class Program:
                 step.written_matrix_registers = step.written & matrix
 
     def _add_function(self, function: ptx.Function, outside: _Scope, is_recursive: bool) -> FunctionLayout:
-        """Append a function's instructions to the pending ones, and place its parameters, variables and registers."""
+        """Queue a function's instructions for decoding and place its parameters, variables and registers; return its
+        layout."""
         layout = self.functions[function.name] = FunctionLayout(function.name, len(self._pending), is_recursive)
         scope = _Scope(outside, function=layout)
         first = dict(self.rows)
@@ -176,7 +180,7 @@ class Program:
         return layout
 
     def _place_formal(self, param: ptx.Param, scope: _Scope) -> FormalParameter:
-        """Place a parameter or result of a function in a register or in local memory."""
+        """Give a function's parameter or result a register or an offset in local memory, and return that."""
         align, size = functions.measure_param(param)
         if param.is_register:
             self._declare_registers(ptx.RegDecl(param.type, param.name), scope)
@@ -186,7 +190,7 @@ class Program:
         return FormalParameter(size, offset)
 
     def _reserve_local(self, align: int, size: int) -> int:
-        """Return the offset of new bytes of local memory, the same for every thread."""
+        """Reserve bytes of every thread's local memory, and return their offset."""
         start = _round_up(self.local_bytes, align)
         self.local_bytes = start + size
         return start
@@ -194,7 +198,7 @@ class Program:
     # -- declarations --------------------------------------------------------------------------------------------------
 
     def _place_params(self, scope: _Scope) -> None:
-        """Assign offsets to the kernel's parameters."""
+        """Assign offsets in parameter memory to the kernel's parameters, and set their total size."""
         offset = 0
         for param in self.entry.params:
             align, size = functions.measure_param(param)
@@ -205,7 +209,8 @@ class Program:
         self.param_bytes = offset
 
     def _place_variable(self, variable: ptx.Variable, scope: _Scope) -> None:
-        """Assign an address to a shared, `.param` or local variable; those of recursive functions get a frame."""
+        """Give a `.param`, local or non-extern shared variable an address, or a recursive function's local one a frame
+        offset."""
         if variable.space == "shared" and variable.linkage != "extern":
             start = _round_up(self._shared_end, variable.align)
             scope.symbols[variable.name] = start
@@ -224,7 +229,8 @@ class Program:
             scope.symbols[variable.name] = self._reserve_local(variable.align, variable.size)
 
     def _flatten_items(self, items: tuple[ptx.Item, ...], scope: _Scope) -> None:
-        """Append the instructions of a body to the pending ones, and declare its labels, registers and variables."""
+        """Queue the instructions of a body and of its blocks for decoding; declare its labels, registers and inner
+        variables."""
         for item in items:
             match item:
                 case ptx.Instruction():
@@ -247,7 +253,8 @@ class Program:
                     self._flatten_items(item.body, inner)
 
     def _declare_registers(self, declaration: ptx.RegDecl, scope: _Scope) -> None:
-        """Add the registers of a `.reg`; a vector register has one for each part."""
+        """Add a `.reg`'s registers to the scope, one for each part of a vector, two for a `.b128`; fault on an unknown
+        type."""
         if declaration.type == "b128":
             declaration = replace(declaration, type="b64", lanes=2)
         found = TYPES.get(declaration.type)
@@ -268,7 +275,7 @@ class Program:
                 scope.registers[f"{register}.{'xyzw'[lane]}"] = scope.registers[f"{register}.{'rgba'[lane]}"] = place
 
     def _add_register(self, class_name: str) -> RegisterIndex:
-        """Return a new register of a class."""
+        """Return a new register of a class: the class and its next row."""
         row = self.rows[class_name]
         self.rows[class_name] = row + 1
         return class_name, row
@@ -276,7 +283,7 @@ class Program:
     # -- operands ------------------------------------------------------------------------------------------------------
 
     def find_slot(self, place: RegisterIndex, view: PtxType) -> int:
-        """Return the slot of a register in a type, a new one at the first call."""
+        """Return the index in a block's views of a register seen as a type, a new index at the first call."""
         key = (place, view.name)
         if key not in self._slot_of:
             self._slot_of[key] = len(self.slots)
@@ -284,20 +291,20 @@ class Program:
         return self._slot_of[key]
 
     def place_constant(self, class_name: str, value: int) -> RegisterIndex:
-        """Return the register that holds a constant."""
+        """Return the register that holds a constant in every thread, a new one at the first call."""
         key = (class_name, value & (1 << _CLASS_BITS[class_name]) - 1)
         if key not in self.constants:
             self.constants[key] = self._add_register(class_name)
         return self.constants[key]
 
     def place_special(self, name: str) -> RegisterIndex:
-        """Return the register that holds a special register."""
+        """Return the register that holds the value of a special register, a new one at the first call."""
         if name not in self.specials:
             self.specials[name] = self._add_register(SPECIAL_REGISTERS[name])
         return self.specials[name]
 
     def place_helper(self, purpose: Literal["sink", "carry"], class_name: str) -> RegisterIndex:
-        """Return the register that takes ignored results, or the carry of extended-precision instructions."""
+        """Return the register of a class for ignored results, or for the carry; a new one at the first call."""
         key = (purpose, class_name)
         if key not in self._helpers:
             self._helpers[key] = self._add_register(class_name)
@@ -306,15 +313,15 @@ class Program:
     # -- instructions --------------------------------------------------------------------------------------------------
 
     def build_form(self, pc: int) -> Form:
-        """Decode the operands of a step again, for a reader that does not run it. Call it before blocks exist: it may
-        add registers."""
+        """Return a new form of a step, with its operands not yet decoded, for a reader that does not run it. Call it
+        before blocks exist: decoding may add registers."""
         step = self.steps[pc]
         row = isa.find_row(step.instruction.opcode)
         assert row is not None
         return Form(self, Step(step.instruction, step.stem, step.location), self._scopes[pc], row)
 
     def _decode_instruction(self, instruction: ptx.Instruction, scope: _Scope, location: SourceLocation | None) -> Step:
-        """Return the step of an instruction. Raises `Fault` for what the emulator does not know."""
+        """Return the step of an instruction; raise a located `Fault` if the emulator does not know it."""
         try:
             row = isa.find_row(instruction.opcode)
             if row is None:
@@ -366,32 +373,33 @@ class Form:
         self._scope = scope
 
     def set_run(self, run: StepFunction) -> StepFunction:
-        """Let a function be the step of the instruction; a decorator."""
+        """Set the function of an ordinary step, and return it; a decorator."""
         self.step.run = run
         return run
 
     def set_control(self, control: ControlFunction) -> ControlFunction:
-        """Let a function that moves threads be the step of the instruction; a decorator."""
+        """Set the function of a step that moves threads, and return it; a decorator."""
         self.step.control = control
         return control
 
     def has(self, *modifiers: str) -> bool:
-        """Return whether the opcode has one of these modifiers."""
+        """Return whether the opcode has one of these modifiers, which from now on count as understood."""
         self.understood.update(modifiers)
         return not self._parts.isdisjoint(modifiers)
 
     def find_modifier(self, *modifiers: str, default: str = "") -> str:
-        """Return the first modifier of the opcode that is among these, or `default`."""
+        """Return the first modifier of the opcode that is among these, or `default`; these count as understood."""
         self.understood.update(modifiers)
         return next((modifier for modifier in self.modifiers if modifier in modifiers), default)
 
     def find_modifiers(self, *modifiers: str) -> list[str]:
-        """Return the modifiers of the opcode that are among these, in its order."""
+        """Return the modifiers of the opcode that are among these, in its order; these count as understood."""
         self.understood.update(modifiers)
         return [modifier for modifier in self.modifiers if modifier in modifiers]
 
     def match(self, pattern: str) -> re.Match[str] | None:
-        """Return the match of the first modifier that this pattern matches in full."""
+        """Return the match of the first modifier that the pattern matches in full, which counts as understood; None if
+        none does."""
         for modifier in self.modifiers:
             found = re.fullmatch(pattern, modifier)
             if found is not None:
@@ -400,22 +408,25 @@ class Form:
         return None
 
     def require_understood(self) -> None:
-        """Require that the decoder knows every part of the opcode."""
+        """Raise a fault for a modifier that the decoder has not asked about; cache hints are exempt."""
         for modifier in self.modifiers:
             if modifier not in self.understood and not modifier.startswith(CACHE_HINTS):
                 raise self.unsupported(f".{modifier}")
 
     def unsupported(self, what: str) -> Fault:
+        """Return a fault that says what of this instruction the emulator does not support; the caller raises it."""
         return Fault("unsupported", f"{what} in {self.step.instruction.opcode}")
 
     def parse_type(self, index: int | None = None) -> PtxType:
-        """Return the only type of the opcode, or the one at an index where there are several."""
+        """Return the only type of the opcode, or the one at an index; fault if it has none, or several and no index is
+        given."""
         if not self.types or (index is None and len(self.types) > 1):
             raise self.unsupported(f"{len(self.types)} types instead of one")
         return TYPES[self.types[index or 0]]
 
     def find_register(self, operand: ptx.Operand) -> RegisterIndex:
-        """Return the register that an operand names."""
+        """Return the register, ordinary or special, that an operand names; fault if undeclared, a timer or no
+        register."""
         if not isinstance(operand, ptx.Reg):
             raise self.unsupported(f"{operand} where a register belongs")
         found: RegisterIndex | None = self._scope.look_up("registers", operand.name)
@@ -429,7 +440,8 @@ class Form:
         raise self.unsupported(f"undeclared register {operand.name}")
 
     def read(self, operand: ptx.Operand, type_name: str) -> int:
-        """Return the slot of a source."""
+        """Return the slot through which a step reads a source operand, constants included, as a type; fault if too
+        narrow."""
         view, program = TYPES[type_name], self.program
         class_name = _register_class(view)
         match operand:
@@ -453,7 +465,8 @@ class Form:
         return slot
 
     def write(self, operand: ptx.Operand, type_name: str) -> int:
-        """Return the slot of a destination. A register wider than an integer type is written whole, extended."""
+        """Return the slot through which a step writes a destination; `_` is a sink, and a wider integer register is
+        extended."""
         view = TYPES[type_name]
         if operand == ptx.Reg("_"):
             place = self.program.place_helper("sink", _register_class(view))
@@ -476,39 +489,41 @@ class Form:
         return self.write(destination.first, type_name), predicate
 
     def _require_width(self, place: RegisterIndex, view: PtxType, operand: ptx.Operand) -> None:
-        """Require that a register is as wide as a type, and a predicate where one belongs."""
+        """Fault unless a register is at least as wide as a type, and a predicate exactly where one belongs."""
         if (place[0] == "pred") != (view.kind == "pred") or _CLASS_BITS[place[0]] < view.bits:
             raise self.unsupported(f"{operand} is too narrow for .{view.name}")
 
     def find_symbol(self, symbol: ptx.Symbol) -> int:
-        """Return the address of a variable or parameter."""
+        """Return the address of a variable or parameter, plus the symbol's offset; fault if it is not declared."""
         address = self._scope.look_up("symbols", symbol.name)
         if address is None:
             raise self.unsupported(f"unknown symbol {symbol.name}")
         return int(address) + symbol.offset
 
     def find_label(self, operand: ptx.Operand) -> int:
-        """Return the step that a label precedes."""
+        """Return the number of the step that a label precedes; fault if there is no such label."""
         target = self._scope.look_up("labels", operand.name) if isinstance(operand, ptx.Symbol) else None
         if target is None:
             raise self.unsupported(f"unknown label {operand}")
         return int(target)
 
     def find_branch_targets(self, operand: ptx.Operand) -> list[int]:
-        """Return the steps of a `.branchtargets` list."""
+        """Return the step numbers of the labels of a `.branchtargets` list; fault if there is no such list."""
         found = self._scope.look_up("targets", operand.name) if isinstance(operand, ptx.Symbol) else None
         if found is None:
             raise self.unsupported(f"unknown list of labels {operand}")
         return [self.find_label(ptx.Symbol(name)) for name in found.labels]
 
     def build_address(self, operand: ptx.Operand) -> Callable[[Cta, Threads], Any]:
-        """Return a function that computes the int64 addresses of `[base+offset]` for some threads."""
+        """Return a function that computes the int64 addresses of `[base+offset]` for given threads; fault on other
+        operands."""
         if not isinstance(operand, ptx.Address):
             raise self.unsupported(f"{operand} where an address belongs")
         return self.build_pointer(operand.base, operand.offset)
 
     def build_pointer(self, base: ptx.Reg | ptx.Symbol | ptx.Imm, offset: int = 0) -> Callable[[Cta, Threads], Any]:
-        """Return a function that computes the int64 addresses `base + offset` for some threads."""
+        """Return a function from threads to int64 addresses `base + offset`; fault unless a register is of 32 or 64
+        bits."""
         if isinstance(base, ptx.Reg):
             class_name = self.find_register(base)[0]
             if class_name not in ("32", "64"):
@@ -524,7 +539,7 @@ class Form:
         return lambda cta, threads: cta.views[slot][threads].astype(np.int64) + offset
 
     def parse_constant(self, operand: ptx.Operand) -> int:
-        """Return the value of an operand that must be a constant."""
+        """Return the value of an integer constant; fault if the operand is anything else."""
         if not isinstance(operand, ptx.Imm):
             raise self.unsupported(f"{operand} where a constant belongs")
         return operand.value
@@ -532,13 +547,13 @@ class Form:
 
 @cache
 def _split_opcode(opcode: str, stem: str) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]:
-    """Return the modifiers of an opcode, those that are types, and the set of all."""
+    """Return the modifiers of an opcode behind its stem, those of them that are types, and the set of all."""
     modifiers = tuple(opcode[len(stem) :].split(".")[1:])
     return modifiers, tuple(part for part in modifiers if part in TYPES), frozenset(modifiers)
 
 
 def _expand_vector(operand: ptx.Operand, scope: _Scope) -> ptx.Operand:
-    """Replace a vector register by the vector of its parts."""
+    """Return a declared vector register as the vector of its parts, and any other operand unchanged."""
     lanes = scope.look_up("vectors", operand.name) if isinstance(operand, ptx.Reg) else None
     if lanes is None or not isinstance(operand, ptx.Reg):
         return operand
@@ -546,24 +561,29 @@ def _expand_vector(operand: ptx.Operand, scope: _Scope) -> ptx.Operand:
 
 
 def _register_class(view: PtxType) -> str:
+    """Return the class of registers that hold a type: "pred", or the bits as text, at least 16."""
     return "pred" if view.kind == "pred" else str(max(view.bits, 16))
 
 
 def _round_up(value: int, multiple: int) -> int:
+    """Return the smallest multiple that is not below a value."""
     return -(-value // multiple) * multiple
 
 
 def _encode_float(number: float, dtype: np.dtype[Any]) -> int:
+    """Return the bits of a number in a float type, as an integer."""
     return int.from_bytes(np.array(number, dtype).tobytes(), "little")
 
 
 def _integer_bits(value: int, view: PtxType) -> int:
+    """Return the bits of an integer constant: of its value where the type is a float, the integer itself otherwise."""
     # An integer where a float belongs is its value, as in `mov.f32 %f0, 0`.
     return _encode_float(float(value), view.dtype) if view.kind == "f" and view.lanes == 1 else value
 
 
 def _float_bits(operand: ptx.FloatImm, view: PtxType) -> int:
-    """Return the bits of a float constant, rounded to the type."""
+    """Return the bits of a float constant, converted to the type if its width differs; an untyped register takes a
+    float."""
     if operand.width == view.bits:
         return operand.bits
     code = "<f" if operand.width == 32 else "<d"

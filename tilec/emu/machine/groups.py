@@ -26,7 +26,7 @@ Threads = slice | Array
 
 
 def compact_threads(indices: Array) -> Threads:
-    """Return sorted thread numbers as a slice where possible."""
+    """Return sorted thread numbers as a slice if they are neighbours, and unchanged otherwise."""
     first, last = int(indices[0]), int(indices[-1])
     if last - first + 1 == len(indices):
         return slice(first, last + 1)
@@ -56,16 +56,18 @@ class Group:
     """The hash of memory with which the group repeats itself for ever (see `progress`)."""
 
     def set_threads(self, indices: Array) -> None:
-        """Let the group consist of these threads, in order."""
+        """Replace the threads of the group by these, which are in order."""
         self.indices, self.threads = indices, compact_threads(indices)
 
     def park(self, reason: Callable[[], str], ready: Callable[[], bool]) -> bool:
-        """Wait at this step until `ready`; returns False, as a control step does then."""
+        """Set the group's wait: its reason in words, and the test that ends it; return False, as a control step does
+        then."""
         self.reason, self.ready = reason, ready
         return False
 
 
 def make_group(pc: int, indices: Array, time_slice: int = 0) -> Group:
+    """Return a group of these threads, in order, at step `pc`."""
     return Group(pc, indices, compact_threads(indices), time_slice)
 
 
@@ -73,7 +75,9 @@ _WARP = 32
 
 
 def gather_threads(cta: Cta, group: Group, pc: int, step: Step) -> bool:
-    """Return whether the group holds whole warps (or warpgroups); threads without their partners wait here."""
+    """Return whether the group may run a step of whole warps or warpgroups, reduced to complete ones; park the other
+    threads. Groups that wait there are joined first. A group for which it returns False is parked, or has run with
+    lanes at other instructions."""
     size = step.gather
     threads = group.threads
     if (
@@ -101,7 +105,8 @@ def gather_threads(cta: Cta, group: Group, pc: int, step: Step) -> bool:
 
 
 def _park_group(cta: Cta, waiting: Group, step: Step) -> None:
-    """Let a group wait for the other threads of its warps or warpgroups, or for their exit."""
+    """Park a group that waits for the other threads of its warps or warpgroups, or for any exit, and add it to its
+    block."""
     exits = cta.exited_count
     waiting.is_gathering = True
     unit = "warp" if step.gather == _WARP else "warpgroup"
@@ -110,7 +115,7 @@ def _park_group(cta: Cta, waiting: Group, step: Step) -> None:
 
 
 def _mark_present(cta: Cta, size: int, indices: Array) -> Array:
-    """Mark threads that need not be waited for: these, those that have exited, and those that do not exist."""
+    """Return, for each thread of the block, whether it need not be waited for: in `indices`, exited or not existing."""
     present = np.zeros(-(-cta.thread_count // size) * size, np.bool_)
     present[: cta.thread_count] = cta.exited
     present[cta.thread_count :] = True
@@ -119,7 +124,8 @@ def _mark_present(cta: Cta, size: int, indices: Array) -> Array:
 
 
 def _find_complete_threads(cta: Cta, indices: Array, step: Step, present: Array) -> Array:
-    """Return, for each thread, whether its partners are present; a thread that its predicate holds back needs none."""
+    """Return, for each of `indices`, whether its partners are present: its warp or warpgroup, or the lanes its mask
+    names. A thread that its guard holds back needs none."""
     if step.mask < 0:
         whole: Array = np.all(present.reshape(-1, step.gather), axis=1)
         ready: Array = whole[indices // step.gather]
@@ -137,7 +143,8 @@ def _find_complete_threads(cta: Cta, indices: Array, step: Step, present: Array)
 
 
 def _join_other_instructions(cta: Cta, group: Group, pc: int, step: Step) -> bool:
-    """Run the step with lanes that wait at other instructions of this kind; return whether any did."""
+    """Run the step together with lanes that wait at instructions like it, and move those on; return False if none
+    can."""
     group.pc = pc
     steps = cta.program.steps
     parts = [group, *(g for g in cta.groups if g.is_gathering and g.pc != pc and _can_converge(step, steps[g.pc]))]
@@ -159,7 +166,7 @@ def _join_other_instructions(cta: Cta, group: Group, pc: int, step: Step) -> boo
 
 
 def _can_converge(step: Step, other: Step) -> bool:
-    """Return whether lanes at two instructions may synchronise with each other."""
+    """Return whether lanes at two instructions may synchronise: the same opcode and the same number of operands."""
     mine, theirs = step.exchanged_slots, other.exchanged_slots
     if mine is None or theirs is None or step.instruction.opcode != other.instruction.opcode:
         return False
@@ -167,11 +174,13 @@ def _can_converge(step: Step, other: Step) -> bool:
 
 
 def _drop_held_back(cta: Cta, step: Step, members: Array) -> Array:
+    """Return the threads whose guard lets them run the step."""
     return members if step.guard < 0 else members[cta.views[step.guard][members] != step.negated]
 
 
 def _run_together(cta: Cta, parts: list[tuple[Step, Array]]) -> None:
-    """Run the first part's instruction for all parts, with the operands of the others copied to its registers."""
+    """Run the first part's instruction for the threads of all parts, each with its own operands and results. Operands
+    of the other parts are copied to its registers, and results copied back."""
     parts = [(step, members) for step, members in parts if len(members)]
     if not parts:
         return

@@ -94,7 +94,8 @@ class Cta:
         """States of groups at the ends of their quanta, each with the state of memory; see `progress`."""
 
     def _make_registers(self, name: str, dtype: np.dtype[Any]) -> Array:
-        """Return the registers of a class, [row, thread], with garbage in them."""
+        """Return the registers of a class, [row, thread], with garbage in them: random under an adversary, except
+        predicates."""
         shape = (max(self.program.rows[name], 1), self.thread_count)
         generator = self.launch.random
         if generator is not None and name != "pred":
@@ -102,7 +103,7 @@ class Cta:
         return np.full(shape, _INITIAL_GARBAGE[name], dtype)
 
     def _fill_constants(self) -> None:
-        """Set the registers that hold constants and special registers."""
+        """Set the registers that hold constants and special registers; timers are left to the steps that read them."""
         for (_, value), (name, row) in self.program.constants.items():
             self.blocks[name][row] = value
         for name, (class_name, row) in self.program.specials.items():
@@ -110,7 +111,8 @@ class Cta:
                 self.blocks[class_name][row] = self._compute_special(name)
 
     def _make_view(self, place: tuple[str, int], view: Any) -> Any:
-        """Return a view of a register of all threads in a type: [thread], or [thread, lane] of a packed type."""
+        """Return a numpy view of one register over all threads, in a type: [thread], or [thread, lane] of a packed
+        type."""
         name, row = place
         line = self.blocks[name][row]
         if name == "pred":
@@ -123,7 +125,7 @@ class Cta:
         return seen if per_thread == 1 else seen[::per_thread]
 
     def _compute_special(self, name: str) -> Any:
-        """Return the value of a special register, for the whole block or for each thread."""
+        """Return the value of a special register such as `%tid.x`, one for the block or one for each thread."""
         launch = self.launch
         stem, _, axis = name[1:].partition(".")
         index = "xyz".index(axis) if axis else 0
@@ -163,7 +165,8 @@ class Cta:
         return values[stem]()
 
     def find_peer(self, address: int) -> tuple[Cta, int]:
-        """Return the block that a `shared::cluster` address names, and the address in that block."""
+        """Return the block that a `shared::cluster` address names, and the address in it; fault if it has ended or is
+        none."""
         rank = address >> SHARED_RANK_SHIFT
         if not rank:
             return self, address
@@ -175,14 +178,14 @@ class Cta:
         return owner, address & ((1 << SHARED_RANK_SHIFT) - 1)
 
     def find_clock_rows(self, threads: Threads) -> Threads:
-        """Return the numbers of some threads in the cluster, which are their rows in the clocks."""
+        """Return the rows of the happens-before clocks that belong to these threads: their numbers in the cluster."""
         first = int(self.actors[0])
         return slice(threads.start + first, threads.stop + first) if isinstance(threads, slice) else threads + first
 
     # -- running -------------------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """Run until every group waits or has exited, or until other blocks should run; return whether anything ran."""
+        """Run groups until all wait or have exited, or have used up a quantum each; return whether anything ran."""
         ran = False
         used_up = 0
         while used_up <= len(self.groups):
@@ -196,7 +199,8 @@ class Cta:
         return ran
 
     def _next_group(self) -> Group | None:
-        """Return the group that runs next, joined by those at the same step; None if every group waits."""
+        """Return the group that runs next, merged with those at the same step; None if every group waits. The lowest
+        time slice and then the lowest step goes first; an adversary draws one and lets asynchronous effects happen."""
         runnable = []
         for group in self.groups:
             if group.ready is not None:
@@ -223,8 +227,8 @@ class Cta:
         return merged
 
     def run_group(self, group: Group) -> bool:
-        """Run a group until it waits, splits, may merge or has used up its quantum; return whether the quantum is used
-        up."""
+        """Run a group until it waits, splits, may merge or its quantum is used up, and return whether that is; locate
+        its faults."""
         steps = self.program.steps
         counts = self.launch.counts
         reconvergence = self._reconvergence_point(group)
@@ -297,7 +301,8 @@ class Cta:
         return budget <= 0
 
     def _reconvergence_point(self, group: Group) -> int:
-        """Return the lowest step at which another group could run first, or merge."""
+        """Return the lowest step of another runnable group of no later time slice; beyond all steps if none, or an
+        adversary."""
         if self.launch.random is not None:
             return _NO_STEP
         time_slice = group.time_slice
@@ -305,18 +310,20 @@ class Cta:
         return min(others, default=_NO_STEP)
 
     def _fail_past_end(self) -> Step:
+        """Raise the fault of a thread that runs past the end of the kernel."""
         raise Fault("unsupported", "a thread runs past the end of the kernel without ret or exit")
 
     # -- what control steps use ----------------------------------------------------------------------------------------
 
     def split(self, group: Group, threads: Threads, pc: int) -> None:
-        """Move threads of the group into a new group at `pc`; the rest stay."""
+        """Move threads of the group into a new group at step `pc`; the rest stay."""
         leaving = self.thread_ids[threads]
         self.groups.append(make_group(pc, leaving, group.time_slice))
         group.set_threads(group.indices[~np.isin(group.indices, leaving)])
 
     def exit(self, group: Group, threads: Threads) -> bool:
-        """Let threads exit; return whether any of the group are left."""
+        """Mark threads as exited and release barriers that waited only for them; return whether any of the group are
+        left."""
         self.exited[threads] = True
         leaving = self.thread_ids[threads]
         self.exited_count += len(leaving)
@@ -333,10 +340,11 @@ class Cta:
 
     @property
     def is_done(self) -> bool:
+        """Return whether every thread of the block has exited."""
         return not self.groups
 
     def describe_waiting(self) -> list[str]:
-        """Return one line per parked group, for the report of a deadlock."""
+        """Return one line per parked group that says where and for what it waits, for a deadlock report."""
         lines = []
         for group in self.groups:
             if group.ready is not None:
@@ -346,7 +354,7 @@ class Cta:
 
 
 def release_barrier(barrier: NamedBarrier) -> None:
-    """Complete a generation of the barrier: waiting groups see a new one."""
+    """Complete a generation of a barrier: keep its clock and results, and begin the next with no arrivals."""
     barrier.results[barrier.generation] = [values for _, values in barrier.contributions]
     barrier.clocks[barrier.generation] = barrier.clock
     barrier.clock = None
@@ -356,7 +364,7 @@ def release_barrier(barrier: NamedBarrier) -> None:
 
 
 def describe_threads(indices: Array) -> str:
-    """Return `threads 0-127`, or the count and the range where the threads are not neighbours."""
+    """Return `thread 5` or `threads 0-127`, or the count and the range where the threads are not neighbours."""
     first, last = int(indices[0]), int(indices[-1])
     if first == last:
         return f"thread {first}"

@@ -22,7 +22,8 @@ _CHECK_PERIOD = 8
 
 
 def check_for_spinning(cta: Cta, group: Group) -> None:
-    """Check whether a group that has used up a quantum, or sleeps, is in an earlier state, and set `spin_state`."""
+    """Set the group's `spin_state` if its registers and memory repeat an earlier state, clear it if only registers do.
+    It looks only at some quanta."""
     if not _is_check_due(group.time_slice, cta.launch.random is not None):
         return
     key = _hash_group_state(cta, group)
@@ -36,14 +37,14 @@ def check_for_spinning(cta: Cta, group: Group) -> None:
 
 
 def _is_check_due(time_slice: int, has_adversary: bool) -> bool:
-    """Return whether to check now: quanta are long unless a group sleeps, and short with an adversary."""
+    """Return whether to check a group at this time slice: early ones without an adversary, then every eighth."""
     if time_slice < _PATIENCE:
         return time_slice > 1 and not has_adversary
     return time_slice % _CHECK_PERIOD == 0
 
 
 def _hash_group_state(cta: Cta, group: Group) -> int:
-    """Hash all state that decides what the group does next, except memory."""
+    """Return a hash of all state that decides what the group does next, except memory."""
     threads = group.threads
     value = hash((group.pc, group.indices.tobytes()))
     for block in (*cta.blocks.values(), cta.calls.depth[None, :], cta.local.T):
@@ -52,7 +53,7 @@ def _hash_group_state(cta: Cta, group: Group) -> int:
 
 
 def hash_memory_state(cluster: Cluster) -> int:
-    """Hash everything that threads may wait for: memory, barriers and other threads."""
+    """Return a hash of everything that threads of a cluster may wait for: memory, barriers and other threads."""
     parts: list[object] = [cluster.launch.memory.digest(), cluster.barrier.generation, cluster.barrier.arrived]
     for cta in cluster.ctas:
         parts.append(cta.shared.digest())
@@ -64,7 +65,8 @@ def hash_memory_state(cluster: Cluster) -> int:
 
 
 def is_cluster_stuck(cluster: Cluster) -> bool:
-    """Return whether some groups are not waiting, and all of those spin without an end."""
+    """Return whether some groups are not waiting, and memory is as it was when each of those was found to repeat
+    itself."""
     running = [group for cta in cluster.ctas for group in cta.groups if group.ready is None]
     if not running or any(group.spin_state is None for group in running):
         return False

@@ -38,17 +38,19 @@ class RegisterPool:
 
     @property
     def free(self) -> int:
+        """Return how many of the block's registers no warp holds."""
         return int(self.size - self.held.sum() * _WARP)
 
     def describe(self) -> str:
+        """Return the free registers and those each warpgroup's threads hold, in words, for a deadlock report."""
         groups = [f"{int(self.held[first])} each" for first in range(0, len(self.held), 4)]
         return f"{self.free} of {self.size} registers are free; its warpgroups hold {', '.join(groups)}"
 
 
 def _count_at_entry(program: Program, limits: Mapping[str, Sequence[int]], blocks: int) -> int:
-    """Return the registers per thread at kernel entry, as observed with ptxas 13.0: `.maxnreg`, or an equal share of
-    the multiprocessor for each thread of whole warpgroups, but no more than the largest setmaxnreg.inc of the
-    kernel."""
+    """Return the registers of each thread at kernel entry; fault if ptxas would ignore setmaxnreg. As observed with
+    ptxas 13.0: `.maxnreg`, or an equal share of the multiprocessor for each thread of whole warpgroups, but no more
+    than the largest setmaxnreg.inc of the kernel."""
     bounds = [limits[word] for word in (".reqntid", ".maxntid") if word in limits]
     if ".maxnreg" in limits:
         share = limits[".maxnreg"][0]
@@ -63,16 +65,20 @@ def _count_at_entry(program: Program, limits: Mapping[str, Sequence[int]], block
 
 
 def _requested_count(instruction: Instruction) -> int:
+    """Return the register count that a setmaxnreg names, the largest possible if it is not a constant."""
     operand = instruction.operands[0]
     return operand.value if isinstance(operand, Imm) else _MAX_PER_THREAD
 
 
 def _parse_numbers(values: str) -> list[int]:
+    """Return the whole numbers in a directive's text, in order."""
     return [int(value) for value in re.findall(r"\d+", values)]
 
 
 @register_decoder("setmaxnreg", accepts="dec")
 def _decode_setmaxnreg(form: Form) -> None:
+    """Decode `setmaxnreg` of 24 to 256 in steps of 8 into a step by which warps return registers to a pool or wait for
+    more."""
     form.step.gather = _WARP
     wanted = form.parse_constant(form.operands[0])
     is_growing = form.has("inc")
@@ -81,6 +87,8 @@ def _decode_setmaxnreg(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        """Set these warps' count and return True; park the group and return False if registers lack; fault on a wrong
+        direction. Wrong is an `inc` that would shrink, or a `dec` that would grow."""
         if cta.register_pool is None:
             cta.register_pool = RegisterPool(cta)
         pool = cta.register_pool
@@ -95,6 +103,7 @@ def _decode_setmaxnreg(form: Form) -> None:
             version = pool.version
 
             def describe_wait() -> str:
+                """Return the words for a wait for registers, with the state of the pool."""
                 return f"{needed} registers to grow to {wanted} a thread, where {pool.describe()}"
 
             return group.park(describe_wait, lambda: pool.version != version)

@@ -39,6 +39,7 @@ def build_thread_step(act: Callable[..., None], *columns: Column) -> StepFunctio
     """Return a step that calls `act(cta, thread, *values)` for one thread after the other, with its own values."""
 
     def run_step(cta: Cta, threads: Threads) -> None:
+        """Call `act` for each of these threads in order, with the thread's values of the columns."""
         values = (_read_column(cta, threads, column).tolist() for column in columns)
         for thread, *row in zip(cta.thread_ids[threads].tolist(), *values, strict=True):
             act(cta, thread, *row)
@@ -47,7 +48,7 @@ def build_thread_step(act: Callable[..., None], *columns: Column) -> StepFunctio
 
 
 def _read_column(cta: Cta, threads: Threads, column: Column) -> Any:
-    """Return the values of a column for some threads: [thread], or [thread, slot] of several slots."""
+    """Return the values of a column for given threads: [thread], or [thread, slot] of several slots."""
     if isinstance(column, int):
         return cta.views[column][threads]
     if isinstance(column, list):
@@ -90,11 +91,12 @@ class Step:
 
     @property
     def text(self) -> str:
+        """Return the instruction as PTX text."""
         return print_instruction(self.instruction)
 
     @property
     def description(self) -> str:
-        """Describe the step by line and text, for a fault of another step."""
+        """Return the step's PTX line and text, and its source line if known, for a fault of another step."""
         line = f"PTX line {self.instruction.line} ({self.text})"
         return line if self.location is None else f"{line} from {self.location.file}:{self.location.line}"
 
@@ -103,8 +105,9 @@ class Recorder(Protocol):
     """Observes the blocks of a launch."""
 
     def note(self, cta: Cta, group: Group, pc: int, threads: Threads | None) -> None:
-        """Record step `pc`, which is about to run. `threads` are those of the group whose predicate is true, None for
-        none. A step at which the group waits is recorded again when the group goes on. May raise `StopCluster`."""
+        """Record step `pc` of a group, which is about to run for `threads` (None: for none); may raise `StopCluster`.
+        `threads` are those of the group whose predicate is true. A step at which the group waits is recorded again when
+        the group goes on."""
 
 
 RecorderFactory = Callable[["Program"], Recorder]

@@ -39,7 +39,7 @@ class Timeline:
     def add(
         self, block: Position, thread: int, threads: str, kind: EventKind, name: str, line: int, since: int = -1
     ) -> None:
-        """Record an event that happens now, or that began at the earlier event `since`."""
+        """Append an event that happens now, or that began at the earlier event `since`, and advance the event count."""
         self.now += 1
         start = self.now if since < 0 else since
         self.events.append(Event(start, max(self.now - start, 1), block, thread, threads, kind, name, line))
@@ -71,4 +71,5 @@ def format_chrome_trace(events: tuple[Event, ...]) -> str:
 
 
 def _find_track(event: Event) -> int:
+    """Return the warp of an event's thread, -1 for a barrier or a copy engine."""
     return event.thread // 32 if event.thread >= 0 else -1

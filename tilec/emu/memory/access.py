@@ -38,68 +38,78 @@ StoreFunction = Callable[["Cta", "Threads", Array, int, Array], None]
 
 
 def _load_global(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    """Return `width` bytes of global memory for each thread as words, checked by the memory."""
     return cta.launch.memory.load(addresses, width, cta.actors[threads])
 
 
 def _load_shared(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    """Return `width` bytes of the block's shared memory for each thread as words, checked by the memory."""
     return cta.shared.load(addresses, width, cta.actors[threads])
 
 
 def _load_param(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    """Load from `.param` space: parameters of the kernel, or of a call."""
+    """Return words of `.param` space: of each thread's call parameters, judged by the first address, or else the
+    kernel's."""
     if _is_call_param(addresses):
         return _load_local(cta, threads, addresses - CALL_PARAMS, width)
     return _load_kernel_params(cta, threads, addresses + PARAM_WINDOW, width)
 
 
 def _is_call_param(addresses: Array) -> bool:
-    """Return whether `.param` addresses belong to a call, whose parameters every thread has its own of."""
+    """Return whether `.param` addresses, judged by the first, belong to parameters of a call, which each thread has."""
     return int(addresses[0]) >= CALL_PARAMS
 
 
 def _load_kernel_params(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    """Return `width` bytes of the kernel's parameters for each thread as words, checked by the memory."""
     return cta.launch.params.load(addresses, width)
 
 
 def _load_local(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
+    """Return `width` bytes of each thread's own local memory as words; fault outside of it."""
     rows, columns = _local_indices(cta, threads, addresses, width)
     data = cta.local[rows, columns]
     return data.view(WORD_TYPES[min(width, 8)]).reshape(-1) if width < 16 else data.view(np.uint64)
 
 
 def _store_global(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    """Store `width` bytes to global memory for each thread, checked by the memory."""
     cta.launch.memory.store(addresses, width, values, cta.actors[threads])
 
 
 def _store_shared(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    """Store `width` bytes to the block's shared memory for each thread, checked by the memory."""
     cta.shared.store(addresses, width, values, cta.actors[threads])
 
 
 def _store_local(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    """Store `width` bytes to each thread's own local memory; fault outside of it."""
     rows, columns = _local_indices(cta, threads, addresses, width)
     cta.local[rows, columns] = np.ascontiguousarray(values).view(np.uint8).reshape(-1, width)
 
 
 def _local_indices(cta: Cta, threads: Threads, addresses: Array, width: int) -> tuple[Array, Array]:
-    """Return the indices [thread, byte] of accesses to local memory."""
+    """Return row and column indices, [thread, byte], of accesses to local memory; fault outside of it."""
     if ((addresses < 0) | (addresses + width > cta.local.shape[1])).any():
         raise Fault("out-of-bounds", f"{width} bytes at local address {int(addresses.max()):#x}")
     return cta.thread_ids[threads][:, None], addresses[:, None] + np.arange(width)
 
 
 def _store_param(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
-    """Store to `.param` space: only parameters of calls can be written."""
+    """Store to a call's parameters in `.param` space; fault for the kernel's, which are read-only."""
     if not _is_call_param(addresses):
         _refuse_store(cta, threads, addresses, width, values)
     _store_local(cta, threads, addresses - CALL_PARAMS, width, values)
 
 
 def _refuse_store(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    """Raise the fault of a store to kernel parameters."""
     raise Fault("out-of-bounds", "kernel parameters are read-only")
 
 
 def _split_by_block(cta: Cta, addresses: Array) -> list[tuple[Memory, Array, Array]]:
-    """Split addresses by the block of the cluster: its shared memory, a mask of the threads, addresses there."""
+    """Return, for each block of the cluster that addresses name: its shared memory, a mask of threads, addresses
+    there."""
     ranks = addresses >> SHARED_RANK_SHIFT
     parts = []
     for rank in np.unique(ranks).tolist():
@@ -110,11 +120,12 @@ def _split_by_block(cta: Cta, addresses: Array) -> list[tuple[Memory, Array, Arr
 
 
 def _make_result(addresses: Array, width: int) -> Array:
+    """Return zeros for a load of `width` bytes by each thread: one word, or two of 8 bytes for 16."""
     return np.zeros((len(addresses), 2) if width == 16 else len(addresses), WORD_TYPES[min(width, 8)])
 
 
 def _load_cluster(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    """Load from the shared memory of the blocks of a cluster."""
+    """Return words for each thread from the shared memory of the block of the cluster that its address names."""
     result, actors = _make_result(addresses, width), cta.actors[threads]
     for memory, chosen, own in _split_by_block(cta, addresses):
         result[chosen] = memory.load(own, width, actors[chosen])
@@ -122,7 +133,7 @@ def _load_cluster(cta: Cta, threads: Threads, addresses: Array, width: int) -> A
 
 
 def _store_cluster(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
-    """Store to the shared memory of the blocks of a cluster."""
+    """Store to the shared memory of the block of the cluster that each address names."""
     actors = cta.actors[threads]
     for memory, chosen, own in _split_by_block(cta, addresses):
         memory.store(own, width, values[chosen], actors[chosen])
@@ -150,7 +161,8 @@ _WINDOWS = {
 def _split_by_space(
     cta: Cta, threads: Threads, addresses: Array
 ) -> Iterator[tuple[StateSpace, Array, tuple[Cta, Array, Array]]]:
-    """Yield each state space of generic addresses, a mask of its threads, and block, threads and addresses there."""
+    """Yield each state space that generic addresses fall into, a mask of its threads, and block, threads and addresses
+    there."""
     members = cta.thread_ids[threads]
     windows = addresses >> WINDOW_SHIFT
     for window in np.unique(windows).tolist():
@@ -159,7 +171,7 @@ def _split_by_space(
 
 
 def load_generic(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
-    """Load from generic addresses."""
+    """Return `width` bytes for each thread, as words, from generic addresses, each in the state space of its window."""
     result = _make_result(addresses, width)
     for space, chosen, part in _split_by_space(cta, threads, addresses):
         result[chosen] = space.load(*part, width)
@@ -167,6 +179,7 @@ def load_generic(cta: Cta, threads: Threads, addresses: Array, width: int) -> Ar
 
 
 def _store_generic(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
+    """Store `width` bytes for each thread to generic addresses, each in the state space of its window."""
     for space, chosen, part in _split_by_space(cta, threads, addresses):
         assert space.store is not None
         space.store(*part, width, values[chosen])
@@ -190,12 +203,13 @@ ACCESS_MODIFIERS = (
 
 
 def select_load(form: Form) -> LoadFunction:
-    """Return the load function of the opcode's state space."""
+    """Return the load function of the opcode's state space, the generic one if it names none."""
     return _SPACES[form.find_modifier(*_SPACES)].load
 
 
 def select_store(form: Form) -> StoreFunction:
-    """Return the store function of the opcode's state space."""
+    """Return the store function of the opcode's state space, the generic one if it names none; fault if it is
+    read-only."""
     space = form.find_modifier(*_SPACES)
     store = _SPACES[space].store
     if store is None:
@@ -207,7 +221,7 @@ def select_store(form: Form) -> StoreFunction:
 
 
 def _vector_elements(form: Form, operand: Operand) -> tuple[Operand, ...]:
-    """Return the registers that an access loads or stores."""
+    """Return the registers that an access loads or stores; fault unless they are as many as the opcode says."""
     width = {"v2": 2, "v4": 4, "v8": 8, _B128: 2}.get(form.find_modifier("v2", "v4", "v8", _B128), 1)
     elements: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
     if len(elements) != width:
@@ -216,21 +230,24 @@ def _vector_elements(form: Form, operand: Operand) -> tuple[Operand, ...]:
 
 
 def _element_type(form: Form) -> PtxType:
+    """Return the type of one register of an access: the opcode's, or b64 for a half of b128."""
     return TYPES["b64"] if form.has(_B128) else form.parse_type()
 
 
 def _split_access(total: int) -> list[tuple[int, int]]:
-    """Return offset and size of the parts, of at most 16 bytes, of an access of `total` bytes."""
+    """Return offset and size of the parts, of at most 16 bytes each, of an access of `total` bytes."""
     return [(start, min(16, total - start)) for start in range(0, total, 16)]
 
 
 def _require_alignment(addresses: Array, total: int) -> None:
+    """Fault if an access of more than 16 bytes is not at a multiple of its size."""
     if total > 16 and (addresses & (total - 1)).any():
         raise Fault("misaligned", f"an access of {total} bytes at an address that is not a multiple of {total}")
 
 
 @register_decoder("ld", "ldu", accepts=ACCESS_MODIFIERS)
 def _decode_ld(form: Form) -> None:
+    """Decode `ld` and `ldu` into a step that loads a register or a vector; accesses that may poll a flag cost more."""
     view = _element_type(form)
     load = select_load(form)
     pointer = form.build_address(form.operands[1])
@@ -246,6 +263,7 @@ def _decode_ld(form: Form) -> None:
     dtype = TYPES[name].dtype
 
     def load_register(cta: Cta, threads: Threads) -> None:
+        """Load a number from each thread's address into the register, extended by the type's sign."""
         cta.views[targets[0]][threads] = load(cta, threads, pointer(cta, threads), width).view(dtype)
 
     total = width * len(targets)
@@ -255,6 +273,7 @@ def _decode_ld(form: Form) -> None:
     chunks = _split_access(total)
 
     def load_vector(cta: Cta, threads: Threads) -> None:
+        """Load a vector of registers for each thread, in parts of at most 16 bytes."""
         addresses = pointer(cta, threads)
         views = cta.views
         _require_alignment(addresses, total)
@@ -268,6 +287,7 @@ def _decode_ld(form: Form) -> None:
 
 @register_decoder("st", accepts=ACCESS_MODIFIERS)
 def _decode_st(form: Form) -> None:
+    """Decode `st` into a step that stores one register, or a vector in parts, at each thread's address."""
     view = _element_type(form)
     store = select_store(form)
     pointer = form.build_address(form.operands[0])
@@ -278,6 +298,7 @@ def _decode_st(form: Form) -> None:
     word = WORD_TYPES[width]
 
     def store_register(cta: Cta, threads: Threads) -> None:
+        """Store each thread's register at its address."""
         value = _view_as_word(cta.views[sources[0]][threads], word)
         store(cta, threads, pointer(cta, threads), width, value)
 
@@ -288,6 +309,7 @@ def _decode_st(form: Form) -> None:
     chunks = _split_access(total)
 
     def store_vector(cta: Cta, threads: Threads) -> None:
+        """Store a vector of registers for each thread, in parts of at most 16 bytes."""
         addresses = pointer(cta, threads)
         views = cta.views
         _require_alignment(addresses, total)
@@ -303,4 +325,5 @@ def _decode_st(form: Form) -> None:
 
 
 def _view_as_word(values: Array, word: np.dtype[Any]) -> Array:
+    """Return values as unsigned numbers of the same bits, in type `word`."""
     return values if values.dtype == word else np.ascontiguousarray(values).view(word)

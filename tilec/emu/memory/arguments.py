@@ -49,13 +49,14 @@ class Allocator:
         self._place_arrays(_find_arrays(args))
 
     def _reserve_bytes(self, size: int) -> int:
-        """Return the address of new bytes of global memory, aligned and with a gap behind."""
+        """Reserve bytes of global memory, aligned and with an unallocated gap behind, and return their address."""
         start = self._next
         self._next += -(-size // _ALIGNMENT) * _ALIGNMENT + _GUARD
         return start
 
     def _place_arrays(self, arrays: Iterable[Array]) -> None:
-        """Reserve memory for arrays, in one piece for views of one root that overlap."""
+        """Reserve global memory for arrays, one piece for overlapping views of a root; raise `ValueError` as
+        `_find_root` does."""
         ranges: dict[IdentityKey[Array], list[tuple[int, int]]] = {}
         for array in arrays:
             root = _find_root(array)
@@ -72,14 +73,15 @@ class Allocator:
                 placed.append(ArrayPiece(same.of, start, end, self._reserve_bytes(end - start)))
 
     def find_address(self, array: Array) -> int:
-        """Return the address of an array, or of a view of one."""
+        """Return the global address of an array argument, or of a view of one."""
         root = _find_root(array)
         start = int(array.__array_interface__["data"][0]) - int(root.__array_interface__["data"][0])
         piece = next(piece for piece in self._placed[IdentityKey(root)] if piece.start <= start <= piece.end)
         return piece.address + start - piece.start
 
     def build_memory(self, *, is_shared_by_processes: bool) -> tuple[Memory, dict[str, int]]:
-        """Return global memory with all data copied in, and the addresses of the module's variables and functions."""
+        """Return global memory with arrays and variables copied in, and the addresses of the module's variables and
+        functions."""
         size = self._next - GLOBAL_BASE
         buffer = blocks.make_shared_buffer(-(-size // 16) * 16) if is_shared_by_processes else None
         memory = Memory("global", GLOBAL_BASE, size, buffer=buffer)
@@ -95,7 +97,8 @@ class Allocator:
         return memory, symbols
 
     def find_written(self, value: object, memory: Memory) -> Array | None:
-        """Return a mask of the elements of an argument that some block has written; None if it is no array."""
+        """Return a mask of the elements of an argument that some block has written; None if it is no array or nothing
+        was tracked."""
         array = find_array(value)
         if array is None or memory.owner is None:
             return None
@@ -105,20 +108,20 @@ class Allocator:
         return found
 
     def copy_back(self, memory: Memory) -> None:
-        """Copy global memory to the arrays that may be written."""
+        """Copy global memory back to the caller's arrays, except read-only ones."""
         for piece in chain.from_iterable(self._placed.values()):
             if piece.root.flags.writeable:
                 _view_as_bytes(piece.root)[piece.start : piece.end] = memory.bytes[_piece_slice(piece)]
 
 
 def find_array(value: object) -> Array | None:
-    """Return the array that an argument is, or that its tensor map is of; None if it is no array."""
+    """Return the array that an argument is, or that its tensor map describes; None for a scalar or anything else."""
     array = value.array if isinstance(value, TensorMap) else value
     return array if isinstance(array, np.ndarray) and array.ndim else None
 
 
 def _find_arrays(args: Iterable[object]) -> Iterator[Array]:
-    """Yield the arrays of the arguments, and of the structs among them."""
+    """Yield the arrays among the arguments, those inside structs and tensor maps included."""
     for value in args:
         if isinstance(value, tuple):
             yield from _find_arrays(value)
@@ -127,7 +130,8 @@ def _find_arrays(args: Iterable[object]) -> Iterator[Array]:
 
 
 def _find_root(array: Array) -> Array:
-    """Return the array that this one is a view of."""
+    """Return the array that owns the memory of this one; raise `ValueError` if it is not contiguous or holds
+    objects."""
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -139,19 +143,21 @@ def _find_root(array: Array) -> Array:
 
 
 def _byte_range(array: Array, root: Array) -> tuple[int, int]:
-    """Return the range of bytes of its root that an array spans."""
+    """Return the first byte of its root that an array spans, and the byte behind its last."""
     start = int(root.__array_interface__["data"][0])
     low, high = np.lib.array_utils.byte_bounds(array)
     return low - start, high - start
 
 
 def _piece_slice(piece: ArrayPiece) -> slice:
+    """Return the slice of global memory's bytes that a piece takes."""
     start = piece.address - GLOBAL_BASE
     return slice(start, start + piece.end - piece.start)
 
 
 def build_initial_bytes(variable: Variable, symbols: dict[str, int]) -> bytes:
-    """Return the contents of a variable at kernel start."""
+    """Return a variable's contents at kernel start, with the addresses of symbols filled in; fault on an unknown
+    symbol."""
     data = bytearray(variable.data)
     for item in variable.relocations:
         if item.symbol not in symbols:
@@ -162,13 +168,14 @@ def build_initial_bytes(variable: Variable, symbols: dict[str, int]) -> bytes:
 
 
 def _view_as_bytes(array: Array) -> Array:
-    """Return a view of a contiguous array's memory as bytes."""
+    """Return a view of a contiguous array's memory as bytes, of a column-major one too."""
     ordered = array if array.flags.c_contiguous else array.T
     return ordered.reshape(-1).view(np.uint8)
 
 
 def pack_params(entry: Entry, args: Sequence[object], allocator: Allocator) -> Memory:
-    """Return the kernel's parameters in memory. Raises `ValueError` on an argument that does not fit its parameter."""
+    """Return a memory that holds the kernel's parameters; raise `ValueError` on a missing argument or one that does not
+    fit."""
     if len(args) != len(entry.params):
         named = ", ".join(f"{param.name} ({_describe_param(param)})" for param in entry.params)
         raise ValueError(f"{entry.name} takes {len(entry.params)} arguments, not {len(args)}: {named}")
@@ -194,16 +201,19 @@ def pack_params(entry: Entry, args: Sequence[object], allocator: Allocator) -> M
 
 
 def _describe_param(param: Param) -> str:
+    """Return a parameter's type, or its size in bytes, in words for an error."""
     return f".{param.type}" if param.size is None else f"{param.size} bytes"
 
 
 def _describe_value(value: object) -> str:
+    """Return what kind of argument a value is, in words for an error."""
     names = {TensorMap: "a tensor map", np.ndarray: "the address of an array", bytes: "bytes", tuple: "a struct"}
     return names.get(type(value), f"a {type(value).__name__}")
 
 
 def _pack_argument(param: Param, value: object, allocator: Allocator) -> bytes:
-    """Return the bytes of an argument. Raises `ValueError` on what its parameter cannot hold."""
+    """Return an argument's bytes: of an address, tensor map, struct, bytes or number, zeros for None; refuse any other.
+    Raises `ValueError` on what its parameter cannot hold."""
     if isinstance(value, TensorMap):
         return encode_map(value, allocator.find_address(value.array))
     if isinstance(value, np.ndarray) and value.ndim:
@@ -226,7 +236,8 @@ def _pack_argument(param: Param, value: object, allocator: Allocator) -> bytes:
 
 
 def _pack_number(param: Param, value: Any, size: int) -> bytes:
-    """Return the bytes of a number, as the parameter's type."""
+    """Return a number's bytes in the parameter's type; raise `ValueError` on a float for an integer, or one out of
+    range. An untyped parameter of several bytes takes a float."""
     view = TYPES[param.type]
     if view.kind == "f":
         return np.array(value, view.dtype).tobytes()
@@ -246,7 +257,8 @@ def _pack_number(param: Param, value: Any, size: int) -> bytes:
 
 
 def _pack_struct(fields: tuple[object, ...], allocator: Allocator) -> bytes:
-    """Pack a C struct: pointers for arrays, numpy numbers with their own size and alignment."""
+    """Return the bytes of a C struct: addresses for arrays, zeros for None, numpy numbers with their own size and
+    alignment."""
     data = b""
     widest = 1
     for value in fields:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def select_atomic_function(operation: str, view: PtxType) -> Callable[[Any, Any, Any], Any]:
-    """Return a function from the old value, the operand and (for cas) the second operand to the new value."""
+    """Return the function of an atomic operation from the old value, the operand and cas's second operand to the new
+    value."""
 
     if operation == "exch":
         return lambda old, b, c: b
@@ -38,6 +39,8 @@ def select_atomic_function(operation: str, view: PtxType) -> Callable[[Any, Any,
 
 @register_decoder("atom", "red", accepts=f"{ACCESS_MODIFIERS} noftz")
 def _decode_atomic(form: Form) -> None:
+    """Decode `atom` and `red`, in vectors too, into a step that updates memory; an opcode without operation is
+    unsupported."""
     operation = form.find_modifier(*REDUCTIONS, "exch", "cas")
     if not operation:
         raise form.unsupported("no operation")
@@ -61,6 +64,8 @@ def _decode_atomic(form: Form) -> None:
 
     @form.set_run
     def run_atomic(cta: Cta, threads: Threads) -> None:
+        """Update memory for each thread, in thread order where addresses coincide, and for `atom` write the old
+        values."""
         addresses = pointer(cta, threads)
         members = cta.thread_ids[threads]
         is_alone = len(np.unique(addresses)) == len(addresses)
@@ -80,7 +85,7 @@ def _decode_atomic(form: Form) -> None:
 
 
 def _operand_registers(form: Form, operand: Operand, lanes: int, is_used: bool) -> tuple[Operand, ...]:
-    """Return the registers of an operand, one for each lane; `_` where the operand is not used."""
+    """Return the registers of an operand, one for each lane, or `_` for each if unused; fault on another number."""
     items: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
     if not is_used or operand == Reg("_"):
         return (Reg("_"),) * lanes
@@ -90,7 +95,8 @@ def _operand_registers(form: Form, operand: Operand, lanes: int, is_used: bool) 
 
 
 def _decode_atomic_128(form: Form, operation: str) -> None:
-    """Decode `atom.exch.b128` and `atom.cas.b128`, whose registers are pairs."""
+    """Decode `atom.exch.b128` and `atom.cas.b128`, with pairs of registers, into a step; other operations are
+    unsupported."""
     if operation not in ("exch", "cas") or form.stem != "atom":
         raise form.unsupported("this operation")
     load, store = select_load(form), select_store(form)
@@ -101,6 +107,7 @@ def _decode_atomic_128(form: Form, operation: str) -> None:
 
     @form.set_run
     def run_atomic_128(cta: Cta, threads: Threads) -> None:
+        """Exchange, or compare and swap, 16 bytes for one thread after the other, and write the old values."""
         addresses = pointer(cta, threads)
         members = cta.thread_ids[threads]
         operands = [np.stack([cta.views[slot][threads] for slot in pair], axis=1) for pair in slots]

@@ -71,12 +71,13 @@ def _raise_fault(fault: Fault) -> None:
 
 
 def make_cluster_tag(cluster: int) -> int:
-    """Return a byte for a cluster's number; of any 255 clusters two share one."""
+    """Return a byte from 1 to 254 for a cluster's number; clusters 254 apart share one."""
     return cluster % (_SEVERAL_READERS - 1) + 1
 
 
 @cache
 def _repeat_byte(byte: int, width: int) -> Any:
+    """Return a number of `width` bytes, each of which is this byte."""
     return WORD_TYPES[width].type(int.from_bytes(bytes([byte]) * width, "little"))
 
 
@@ -145,17 +146,17 @@ class Memory:
         self.shadow_rows = self.shadow.reshape(-1, 16)
 
     def allocate(self, name: str, start: int, size: int, state: int = 0) -> None:
-        """Declare `size` bytes at address `start`, with shadow `state`."""
+        """Declare `size` bytes at address `start` as an allocation, and set their shadow to `state`."""
         self.allocations.append(Allocation(name, start, start + size))
         self.shadow[start - self.base : start - self.base + size] = state
 
     def digest(self) -> int:
-        """Return a checksum of the contents."""
+        """Return a checksum of all bytes."""
         return zlib.crc32(self.bytes.data)
 
     def track_owners(self, is_divided: bool, buffer: mmap | None = None) -> None:
-        """Track the writers of bytes from now on, and where clusters are independent their readers too. The buffer
-        holds both."""
+        """Begin to record which cluster wrote and read each byte, in the buffer if given. `is_divided`: clusters are
+        independent, so conflicts between them are races. The buffer holds both marks."""
         size = self.size
         marks = np.zeros(2 * size, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8, 2 * size)
         self.owner, self.reader = marks[:size], marks[size:]
@@ -169,7 +170,8 @@ class Memory:
     def take_ownership(
         self, owners: Array, readers: Array, old: Array, new: Array, tag: int, offset: OffsetFunction
     ) -> Array:
-        """Return the owners of some elements after the cluster `tag` has written `new` over `old`."""
+        """Note `tag` as a writer and return owner marks for its elements; report a race if bytes that another used
+        change. Races are looked for only where clusters are independent (`is_divided`)."""
         self.writers.add(tag)
         if self.is_divided:
             for marks, is_read in ((owners, False), (readers, True)):
@@ -183,8 +185,7 @@ class Memory:
         return np.full(owners.shape, _repeat_byte(tag, owners.dtype.itemsize), owners.dtype)
 
     def require_ownership(self, owners: Array, readers: Array, tag: int, offset: OffsetFunction) -> Array:
-        """Return the readers of some elements after cluster `tag` has read them; fault if another cluster wrote
-        them."""
+        """Return the reader marks of elements that cluster `tag` reads; report a race if another cluster wrote them."""
         foreign = _find_foreign_bytes(owners, tag)
         if foreign is not None and foreign.any():
             self._report_foreign_access("read", "written it", _find_first_marked(foreign, offset), is_read=False)
@@ -195,20 +196,22 @@ class Memory:
         return after
 
     def read_range(self, start: int, size: int) -> None:
-        """Record that the running cluster reads these bytes of global memory."""
+        """Record a read of these bytes of global memory if clusters are kept apart; report a race if another wrote
+        them."""
         if self.is_divided and self.owner is not None and self.reader is not None:
             readers = self.reader[start : start + size]
             owners = self.owner[start : start + size]
             readers[:] = self.require_ownership(owners, readers, self.tag, lambda at: start + at[0])
 
     def write_range(self, start: int, new: Array, tag: int) -> None:
-        """Record that cluster `tag` is about to write `new` from offset `start` on."""
+        """Record that cluster `tag` writes `new` from offset `start` on if owners are tracked; report a race with
+        another's use."""
         if self.owner is not None and self.reader is not None:
             owners, readers, old = (array[start : start + len(new)] for array in (self.owner, self.reader, self.bytes))
             owners[:] = self.take_ownership(owners, readers, old, new, tag, lambda at: start + at[0])
 
     def _report_foreign_access(self, verb: str, did: str, place: int, is_read: bool) -> None:
-        """Report a race with another cluster, and the step that read or wrote, as far as this process knows it."""
+        """Report a data race with another cluster at an offset, with its step as far as this process knows it."""
         earlier, detector = "", self.race_detector
         if detector is not None:
             earlier = detector.find_reader(place) if is_read else detector.find_writer(place)
@@ -218,8 +221,8 @@ class Memory:
     # -- ordinary accesses of many threads -----------------------------------------------------------------------------
 
     def load(self, addresses: Array, width: int, by: Array | None = None, *, is_collective: bool = False) -> Array:
-        """Return one number per address: unsigned of `width` bytes, or two 64-bit halves for 16. `by` are the
-        threads."""
+        """Return one number per address (two 64-bit halves for 16 bytes); fault on bounds or unreadable bytes, report
+        races. Numbers are unsigned. `by` are the threads; without them no race is looked for."""
         index, states = self._find_states(addresses, width)
         mask, wanted = self._readable[width]
         if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
@@ -236,7 +239,9 @@ class Memory:
         return data
 
     def store(self, addresses: Array, width: int, values: Array, by: Array | None = None) -> None:
-        """Write through the generic proxy; of threads that write one address the last wins."""
+        """Write one value per address by the generic proxy; fault on bounds and bytes in flight or being read; report
+        races. Races are looked for if `by` gives the threads. Of threads that write one address the last wins. The
+        bytes then need a proxy fence."""
         index, states = self._find_states(addresses, width)
         mask, wanted = self._writable[width]
         if np.count_nonzero((states & mask) != wanted):  # quicker than any() on short arrays
@@ -256,7 +261,8 @@ class Memory:
         self._data[width][index] = values
 
     def _find_states(self, addresses: Array, width: int) -> tuple[Array, Array]:
-        """Return the indices of elements, and their shadows."""
+        """Return the indices of elements of `width` bytes, and the shadows there; fault if misaligned or out of
+        bounds."""
         index = self._find_elements(addresses, width)
         try:
             return index, self._shadow[width][index]
@@ -264,7 +270,7 @@ class Memory:
             raise self._build_bounds_fault(addresses, width) from None
 
     def _find_elements(self, addresses: Array, width: int) -> Array:
-        """Return the indices of elements of `width` bytes. Raises `Fault` if an address is misaligned."""
+        """Return addresses as indices of elements of `width` bytes; fault if one is misaligned or below the memory."""
         offsets = addresses - self.base if self.base else addresses
         bits = int(np.bitwise_or.reduce(offsets)) if offsets.size else 0
         if bits & (width - 1):
@@ -277,7 +283,7 @@ class Memory:
     # -- ranges of bytes, for asynchronous operations ------------------------------------------------------------------
 
     def find_offset(self, address: int, size: int, what: str) -> int:
-        """Return the offset of a range, which must lie inside one allocation."""
+        """Return the offset of a byte range from the memory's base; fault if it is not inside one allocation."""
         for allocation in self.allocations:
             if allocation.start <= address and address + size <= allocation.end:
                 return address - self.base
@@ -285,7 +291,8 @@ class Memory:
         raise Fault("out-of-bounds", f"{message}{self._describe_nearest(address)}")
 
     def claim_rows(self, rows: Array, by: int) -> None:
-        """Claim 16-byte rows as the destination of an asynchronous copy of thread `by`; no other copy may own them."""
+        """Mark 16-byte rows as destination of thread `by`'s bulk copy and poison them; fault if in use or written
+        unfenced. Mbarriers there end."""
         states = self.shadow_rows[rows]
         if (states & BARRIER).any():
             held = self.base + rows[(states & BARRIER).any(axis=-1)] * 16
@@ -306,8 +313,8 @@ class Memory:
         self.rows[rows] = POISON
 
     def arrive_rows(self, rows: Array, column: int, pc: int, swizzle: int) -> None:
-        """Mark rows as written by the asynchronous copy of step `pc`, which the mbarrier with clock column `column`
-        reports."""
+        """Mark rows as written, with their swizzle, by the bulk copy of step `pc`. The mbarrier with clock column
+        `column` reports the copy."""
         self.shadow_rows[rows] = VALID
         self.swizzles[rows] = swizzle
         self._has_swizzles = True
@@ -315,7 +322,7 @@ class Memory:
             self.race_detector.record_arrival(np.array([column]), rows, 16, pc)
 
     def claim(self, addresses: Array, width: int, by: Array) -> None:
-        """Claim addresses as the destinations of `cp.async` by many threads; see `claim_rows`."""
+        """Mark the destinations of many threads' `cp.async` as in flight and poison them; fault if they are in use."""
         index, states = self._find_states(addresses, width)
         mask, wanted = self._writable[width]
         shadow = self._shadow[width]
@@ -330,13 +337,14 @@ class Memory:
         self._data[width][index] = _POISONED[width]
 
     def fill(self, addresses: Array, width: int, data: Array) -> None:
-        """Write the bytes of `cp.async` copies; `data` has a row of bytes for each address."""
+        """Write the bytes of `cp.async` copies, a row of `data` for each address; only alignment and the lower bound
+        are checked."""
         index = self._find_elements(addresses, width)
         words = data if width == 1 else data.view(WORD_TYPES[min(width, 8)])
         self._data[width][index] = words.reshape(self._data[width][index].shape) if width > 1 else words
 
     def arrive(self, addresses: Array, width: int, by: Array, pc: int) -> None:
-        """Mark the destinations of the `cp.async` of step `pc` as written, which their threads `by` know."""
+        """Mark the destinations of the `cp.async` of step `pc` as written, and known to the threads `by`."""
         index = self._find_elements(addresses, width)
         self._shadow[width][index] = _COPIED[width]
         self.swizzles[index * width >> 4] = -1
@@ -344,8 +352,8 @@ class Memory:
             self.race_detector.record_arrival(by, index, width, pc)
 
     def require_async_readable(self, rows: Array, what: str, *, if_copied: bool = False) -> None:
-        """Require that the asynchronous proxy may read these 16-byte rows. `if_copied`: writes of cp.async need a fence
-        too."""
+        """Fault unless the asynchronous proxy may read these 16-byte rows: written, arrived and fenced. `if_copied`:
+        writes of cp.async need a fence too."""
         states = self.shadow_rows[rows]
         if if_copied and (states & COPIED).any():
             message = f"{what} reads shared address {self._find_marked_address(rows, states & COPIED):#x}"
@@ -362,22 +370,24 @@ class Memory:
             raise Fault("missing-proxy-fence", f"{message}, written by st.shared or stmatrix{_UNFENCED}")
 
     def _find_marked_address(self, rows: Array, marks: Array) -> int:
-        """Return the address of the first marked byte of these 16-byte rows."""
+        """Return the address of the first marked byte, where `marks` has a byte for each of these 16-byte rows."""
         *place, byte = np.argwhere(marks)[0].tolist()
         return self.base + int(rows[tuple(place)]) * 16 + int(byte)
 
     def begin_reading(self, rows: Array) -> None:
-        """Mark rows as read by the asynchronous proxy until `end_reading`."""
+        """Count one more asynchronous operation that may still read these 16-byte rows, until `end_reading`."""
         self.readers[rows] += 1
         self.pending_readers += 1
 
     def end_reading(self, rows: Array) -> None:
-        """End a read that the program has waited for."""
+        """Count one fewer asynchronous operation that may read these 16-byte rows, after the program has waited for
+        it."""
         self.readers[rows] -= 1
         self.pending_readers -= 1
 
     def _require_unread(self, rows: Array) -> None:
-        """Require that no asynchronous operation may still read these 16-byte rows, which are about to be written."""
+        """Fault if an asynchronous operation may still read one of these 16-byte rows, which are about to be
+        written."""
         taken = self.readers[rows]
         if taken.any():
             row = int(rows[taken > 0][0])
@@ -385,12 +395,12 @@ class Memory:
             raise Fault("early-reuse", f"{message} may still read it")
 
     def mark_arrived(self, addresses: Array, width: int) -> None:
-        """Make a write here visible to the asynchronous proxy without a fence."""
+        """Mark elements as written and visible to the asynchronous proxy without a fence."""
         self._shadow[width][self._find_elements(addresses, width)] = _ARRIVED[width]
 
     def fence(self, actors: Array) -> None:
-        """Apply a `fence.proxy.async` of some threads: earlier generic writes become visible to the asynchronous
-        proxy."""
+        """Make earlier generic writes that these threads know visible to the asynchronous proxy: a
+        `fence.proxy.async`."""
         if self.answers is not None and self.race_detector is not None:
             self.answers.drop_fenced(self.race_detector.order.clock_of_any(actors))
         if self.race_detector is None:
@@ -404,11 +414,13 @@ class Memory:
     # -- what went wrong -----------------------------------------------------------------------------------------------
 
     def _describe_nearest(self, address: int) -> str:
-        """Name the allocation nearest to an address, as the end of a sentence."""
+        """Return the name and range of the allocation nearest to an address, as the end of a sentence; "" if there is
+        none."""
         if not self.allocations:
             return ""
 
         def measure_distance(allocation: Allocation) -> int:
+            """Return the bytes between the address and the nearer end of an allocation, 0 inside."""
             if allocation.start <= address < allocation.end:
                 return 0
             return min(abs(address - allocation.start), abs(address - allocation.end))
@@ -417,10 +429,12 @@ class Memory:
         return f"; the nearest allocation is '{nearest.name}', {nearest.start:#x} to {nearest.end:#x}"
 
     def _is_allocated(self, address: int, width: int) -> bool:
+        """Return whether `width` bytes at an address lie inside one allocation."""
         return any(a.start <= address and address + width <= a.end for a in self.allocations)
 
     def _build_bounds_fault(self, addresses: Array, width: int) -> Fault:
-        """Return a fault at the first address outside of all allocations."""
+        """Return a fault at the first address whose bytes lie outside of all allocations, or one without address if
+        none does."""
         for address in addresses.reshape(-1).tolist():
             if not self._is_allocated(address, width):
                 message = f"{width} bytes at {self.name} address {address:#x}{self._describe_nearest(address)}"
@@ -428,13 +442,13 @@ class Memory:
         return Fault("out-of-bounds", f"{self.name} access of {width} bytes")
 
     def _combined_state(self, address: int, width: int) -> int:
-        """Return the shadow of an access: valid if all its bytes are, anything else if one is."""
+        """Return the shadow bits of an access: VALID if all its bytes have it, any other bit if one of them has it."""
         offset = address - self.base
         region = self.shadow[offset : offset + width]
         return int(np.bitwise_or.reduce(region)) & ~VALID | int(np.bitwise_and.reduce(region))
 
     def _build_unreadable_fault(self, addresses: Array, width: int) -> Fault:
-        """Return a fault at the first address that may not be read, with the reason."""
+        """Return a fault at the first address that may not be read: out of bounds, in flight, or never written."""
         if not self.is_shared:
             return self._build_bounds_fault(addresses, width)
         for address in addresses.reshape(-1).tolist():
@@ -448,7 +462,8 @@ class Memory:
         return Fault("unwritten-read", "shared memory that was never written")
 
     def _end_barriers_or_fail(self, addresses: Array, width: int, by: Array | None) -> None:
-        """End mbarriers in the way of a write; fault if anything else prevents it."""
+        """End mbarriers in the way of a write by threads `by` (None: actor 0); fault if anything else prevents the
+        write."""
         if self.is_shared:
             actors = np.zeros(len(addresses), np.int64) if by is None else by
             self.end_barriers(np.concatenate([addresses, addresses + width - 1]), np.concatenate([actors, actors]))
@@ -461,14 +476,14 @@ class Memory:
         raise self._build_bounds_fault(addresses, width)
 
     def _build_unwritable_fault_at(self, address: int) -> Fault:
-        """Return a fault for a write to an address outside of all allocations, or owned by a copy in flight."""
+        """Return a fault for a write to one address: outside of all allocations, or else owned by a copy in flight."""
         if not self._is_allocated(address, 1):
             return Fault("out-of-bounds", f"{self.name} address {address:#x}{self._describe_nearest(address)}")
         return Fault("unarrived-write", f"shared address {address:#x} is overwritten{self.explain(address)}")
 
 
 def _find_foreign_bytes(owners: Array, tag: int) -> Array | None:
-    """Mark the bytes that belong to another cluster than `tag`, [*elements, byte]; None where none can."""
+    """Return a mask [*elements, byte] of bytes whose owner is another cluster than `tag`; None if there are none."""
     if not np.count_nonzero((owners != 0) & (owners != _repeat_byte(tag, owners.dtype.itemsize))):
         return None
     # Bytes that no cluster has written are not foreign.
@@ -478,21 +493,24 @@ def _find_foreign_bytes(owners: Array, tag: int) -> Array | None:
 
 
 def _view_bytes(elements: Array) -> Array:
+    """Return elements as bytes, in a new last axis."""
     return np.ascontiguousarray(elements)[..., None].view(np.uint8)
 
 
 def _find_first_marked(parts: Array, offset: OffsetFunction) -> int:
-    """Return the offset in memory of the first marked byte."""
+    """Return the offset in memory of the first marked byte of elements, [*elements, byte]."""
     element = np.argwhere(parts)[0].tolist()
     return offset(tuple(element[:-1])) + int(element[-1])
 
 
 def _build_offset_function(index: Array, width: int) -> OffsetFunction:
-    """Return the offset function of elements at `index * width`; one of 16 bytes is two halves."""
+    """Return a function from an element's position to its offset, for elements at `index * width`; 16 bytes are two
+    halves."""
     return lambda at: int(index[at[0]]) * width + sum(at[1:]) * 8
 
 
 def _repeat_per_width(byte: int) -> dict[int, Any]:
+    """Return numbers that repeat this byte, by access width; 16 bytes are two halves of 8."""
     return {width: _repeat_byte(byte, min(width, 8)) for width in (1, 2, 4, 8, 16)}
 
 

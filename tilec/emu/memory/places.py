@@ -21,7 +21,8 @@ _BYTES = re.compile(r"(global|shared) bytes (0x[0-9a-f]+) to 0x[0-9a-f]+(; the n
 def find_memory_locations(
     message: str, args: Sequence[object], allocator: Allocator, shared: Iterable[tuple[str, int, int]]
 ) -> dict[str, MemoryLocation]:
-    """Return the memory locations of the addresses in a fault's message, by the address as written there.
+    """Return where in an argument or in dynamic shared memory the addresses in a fault's message lie, by address as
+    written. Static shared memory has none.
 
     `shared` lists the variables of shared memory: name, first address, size.
     """
@@ -42,7 +43,8 @@ def find_memory_locations(
 
 
 def _locate_in_arguments(address: int, args: Sequence[object], allocator: Allocator) -> MemoryLocation | None:
-    """Return the location in the array argument that contains the address, or else in the nearest one."""
+    """Return an address's offset and index in the array argument that contains it, or the nearest; None without arrays.
+    Outside of all arrays the index is None."""
     best: tuple[int, MemoryLocation] | None = None
     for number, value in enumerate(args):
         array = find_array(value)
@@ -60,7 +62,8 @@ def _locate_in_arguments(address: int, args: Sequence[object], allocator: Alloca
 
 
 def _find_element_index(array: Array, offset: int) -> tuple[int, ...] | None:
-    """Return the index of the element at a byte offset; None for a byte between the elements of a strided array."""
+    """Return the index of the element at a byte offset; None for a byte outside or between the elements of a strided
+    array."""
     index = [0] * array.ndim
     for axis in sorted(range(array.ndim), key=lambda axis: -array.strides[axis]):
         step = array.strides[axis]
@@ -71,13 +74,15 @@ def _find_element_index(array: Array, offset: int) -> tuple[int, ...] | None:
 
 
 def replace_addresses(message: str, name: Callable[[str], str | None]) -> tuple[str, list[str]]:
-    """Return the message with names for its addresses, and a note for each: `S[0] is shared address 0x400`.
+    """Return the message with names for addresses that have one, and a note for each, such as `S[0] is shared address
+    0x400`.
 
     `name` maps an address, as written, to its name; where it returns None, the text stays.
     """
     notes: list[str] = []
 
     def replace_match(found: re.Match[str]) -> str:
+        """Return the name of a matched address and note it once; return the text unchanged if it has no name."""
         new_name = name(found[2])
         if new_name is None:
             return found[0]

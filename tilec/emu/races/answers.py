@@ -26,19 +26,21 @@ class LaunchControlAnswers:
         """For each row that has received an answer: the event and the step of the last read by each thread."""
 
     def record_reads(self, actors: Array, rows: Array, detector: RaceDetector) -> None:
-        """Record reads of rows by threads, one each, that no fence follows yet."""
+        """Record reads of rows that hold answers, one by each thread, as followed by no fence yet; other rows are
+        ignored."""
         log = detector.order.log
         for actor, row in zip(actors.tolist(), rows.tolist(), strict=True):
             if row in self.unfenced:
                 self.unfenced[row][actor] = log.now, log.pc
 
     def drop_fenced(self, known: Array) -> None:
-        """Forget reads that a proxy fence covers; `known` holds, for each actor, the event up to which it is known."""
+        """Forget the recorded reads that a proxy fence covers; `known` holds, for each actor, the event up to which it
+        is known."""
         for row, reads in self.unfenced.items():
             self.unfenced[row] = {actor: read for actor, read in reads.items() if read[0] > known[actor]}
 
     def expect_answer(self, row: int, address: int, detector: RaceDetector | None) -> None:
-        """Raise a fault if an answer is requested into a row with an unfenced read, and start to track the row."""
+        """Fault if an answer is requested into a row with an unfenced read; otherwise start to track the row."""
         for _, step in self.unfenced.get(row, {}).values():
             place = detector.steps[step].description if detector is not None else ""
             message = f"an answer may overwrite the one at shared address {address:#x}, which {place} has read,"

@@ -26,7 +26,7 @@ class AccessOrder(NamedTuple):
 
 
 def parse_access_order(stem: str, opcode: str) -> AccessOrder:
-    """Return the order and scope of an opcode, whether or not it accesses memory."""
+    """Return whether an opcode's order releases and acquires, and whether its scope is only `.cta`."""
     words = opcode.split(".")
     is_narrow = "cta" in words and stem.startswith(("ld", "st", "atom", "red"))
     return AccessOrder(not _RELEASES.isdisjoint(words), not _ACQUIRES.isdisjoint(words), is_narrow)
@@ -56,7 +56,8 @@ class Flags:
         """The clocks that relaxed reads have seen, by thread, until a fence."""
 
     def publish_writes(self, access: AccessOrder, actors: Array, memory: str, offsets: Array) -> None:
-        """Publish the clocks of threads that make strong writes at these offsets."""
+        """Publish the clock of each thread that makes a strong write at its offset; a relaxed one only as far as fences
+        cover. A `.cta` scope publishes within the block only."""
         order = self._order
         for actor, offset in zip(actors.tolist(), offsets.tolist(), strict=True):
             clock = order.build_clock(slice(actor, actor + 1))
@@ -69,7 +70,8 @@ class Flags:
                 self._wide[key] = order.join_clocks(self._wide.get(key), wide)
 
     def observe_reads(self, access: AccessOrder, actors: Array, memory: str, offsets: Array) -> None:
-        """Acquire, or keep until a fence, the clocks at these offsets for threads that make strong reads."""
+        """Let threads that make strong reads acquire the clocks published at their offsets; a relaxed read keeps them
+        for a fence."""
         order = self._order
         for actor, offset in zip(actors.tolist(), offsets.tolist(), strict=True):
             clock = self._narrow.get((memory, offset, actor // order.stride))
@@ -84,7 +86,8 @@ class Flags:
                 self.pending[actor] = order.join_clocks(self.pending.get(actor), clock)
 
     def fence(self, actors: Array, *, is_narrow: bool) -> None:
-        """Record a fence: it covers all that these threads did and know."""
+        """Record a fence by these threads: they acquire what relaxed reads saw, and later relaxed writes publish what
+        they know."""
         order = self._order
         if self.pending:
             self.acquire_pending(actors)
@@ -94,11 +97,12 @@ class Flags:
             self._fenced = order.join_clocks(self._fenced, known)
 
     def find_fenced_clock(self, actors: Array) -> Array | None:
-        """Return the clock of these threads, limited to what fences of a scope beyond `.cta` cover."""
+        """Return the joint clock of these threads, limited to what fences of a scope beyond `.cta` cover; None if none
+        did."""
         return _minimum_clock(self._order.build_clock(actors), self._fenced)
 
     def acquire_pending(self, actors: slice | Array) -> None:
-        """Acquire the clocks that relaxed reads of these threads have seen."""
+        """Let these threads acquire, and then forget, the clocks that their relaxed reads have seen."""
         members = range(actors.start, actors.stop) if isinstance(actors, slice) else actors.tolist()
         for actor in members:
             clock = self.pending.pop(actor, None)
@@ -107,7 +111,7 @@ class Flags:
 
 
 def _minimum_clock(clock: Array, fenced: Array | None) -> Array | None:
-    """Return the elementwise minimum of a thread's clock and what fences cover."""
+    """Return the elementwise minimum of a clock and the one that fences cover; None if no fence ran."""
     if fenced is None:
         return None
     covered: Array = np.minimum(clock[: len(fenced)], fenced)

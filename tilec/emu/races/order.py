@@ -35,12 +35,13 @@ class EventLog:
         self._steps = array("i", [0])
 
     def tick(self, pc: int = -1) -> int:
-        """Return a new event, of the running step or of an earlier one that takes effect now."""
+        """Number a new event, of the running step or of step `pc`, and return its number."""
         self.now += 1
         self._steps.append(self.pc if pc < 0 else pc)
         return self.now
 
     def find_step(self, event: int) -> int:
+        """Return the number of the step that made an event."""
         return self._steps[event]
 
 
@@ -85,7 +86,7 @@ class HappensBeforeOrder:
         self._united: dict[int, tuple[int, Array]] = {}
 
     def add_column(self) -> int:
-        """Add a column for a new actor and return its number."""
+        """Add a clock column for a new actor, which every thread knows up to now, and return its number."""
         column = self._columns
         self._columns += 1
         if column == self.know.shape[1]:
@@ -94,19 +95,20 @@ class HappensBeforeOrder:
         return column
 
     def release(self, actors: Actors) -> Array:
-        """Return the clock that these threads publish to waiting threads."""
+        """Return the joint clock that these threads publish, after they acquire what their relaxed reads have seen."""
         if self.flags.pending:
             self.flags.acquire_pending(actors)
         return self.build_clock(actors)
 
     def build_clock(self, actors: Actors) -> Array:
-        """Return the joint clock of these threads, with their own events until now."""
+        """Return the joint clock of these threads: the most that any of them knows, and their own events until now."""
         clock: Array = self.know[actors].max(axis=0)
         clock[actors] = self.log.now
         return clock
 
     def join_clocks(self, first: Array | None, second: Array) -> Array:
-        """Return the maximum of two clocks, actor by actor; either may lack the newest columns."""
+        """Return the maximum of two clocks, actor by actor; of None and a clock, the clock. Either may lack the newest
+        columns."""
         if first is None:
             return second
         if len(first) < len(second):
@@ -116,7 +118,7 @@ class HappensBeforeOrder:
         return result
 
     def acquire(self, actors: Actors, clock: Array | None) -> None:
-        """Join a clock into those of these threads."""
+        """Raise these threads' clocks to at least `clock`; None changes nothing."""
         if clock is None:
             return
         self.version += 1
@@ -129,7 +131,8 @@ class HappensBeforeOrder:
         self.floor[actors] = np.maximum(self.floor[actors], lowest)
 
     def acquire_everything(self) -> None:
-        """Let all threads know all events: other clusters, whose actors share these columns, have run in between."""
+        """Let all threads know all events until now, except the previous grid's. Other clusters, whose actors share
+        these columns, have run in between."""
         self.version += 1
         before = self.know[:, self._before].copy()
         np.maximum(self.know, self.log.now, out=self.know)
@@ -137,33 +140,34 @@ class HappensBeforeOrder:
         self.floor[:] = self.start = self.log.now
 
     def sync_warps(self, actors: Array) -> None:
-        """Synchronise the lanes of each warp among these threads."""
+        """Let the lanes of each warp among these threads know what each other knows."""
         warps = actors // WARP
         for warp in np.unique(warps).tolist():
             lanes = actors[warps == warp]
             self.acquire(lanes, self.release(lanes))
 
     def acquire_engine(self, actors: Actors, column: int) -> None:
-        """Let these threads know everything that an engine did: they have waited for it."""
+        """Let these threads know everything that the engine with this clock column did: they have waited for it."""
         self.version += 1
         self.know[actors, column] = self.log.now
 
     def await_grid(self, actors: Actors) -> None:
-        """Let these threads know the previous grid: they have waited for it."""
+        """Let these threads know all events of the previous grid: they have waited for it."""
         self.version += 1
         self.know[actors, self._before] = FOREVER
 
     def find_without_grid_wait(self, actors: Array) -> int | None:
-        """Return one of these threads that knows nothing of the previous grid, or None."""
+        """Return the first of these threads that knows nothing of the previous grid, or None if all know of it."""
         strangers = actors[self.know[actors, self._before] == 0]
         return int(strangers[0]) if len(strangers) else None
 
     def fence_async(self, actors: Actors) -> None:
-        """Make global writes of these threads, or known to them, visible to the asynchronous proxy."""
+        """Make global writes that these threads made or know visible to the asynchronous proxy."""
         self.fenced = self.join_clocks(self.fenced, self.build_clock(actors))
 
     def fence_maps(self, actors: Actors, addresses: set[int] | None) -> None:
-        """Acquire the tensor maps at these addresses; with None, release these threads' writes to maps."""
+        """Record a tensor map fence by these threads: an acquire of the maps at these addresses, or with None a
+        release."""
         clock = self.build_clock(actors)
         if addresses is None:
             self.maps_released = self.join_clocks(self.maps_released, clock)
@@ -172,7 +176,8 @@ class HappensBeforeOrder:
             self.maps_acquired[address] = self.join_clocks(self.maps_acquired.get(address), clock)
 
     def clock_of_warpgroup(self, first: int) -> Array:
-        """Return what every warp of the warpgroup from thread `first` on knows, by at least one lane."""
+        """Return the clock of events that every warp of a warpgroup knows by some lane; `first` is its first thread.
+        The result is kept until a clock changes."""
         version, clock = self._united.get(first, (-1, self.floor))
         if version != self.version:
             rows = self.know[first : first + WARPGROUP]
@@ -181,12 +186,12 @@ class HappensBeforeOrder:
         return clock
 
     def clock_of_any(self, actors: Actors) -> Array:
-        """Return what at least one of these threads knows."""
+        """Return the clock of events that at least one of these threads knows."""
         clock: Array = self.know[actors].max(axis=0)
         return clock
 
     def clock_of_warps(self, actors: Array) -> Array:
-        """Return [thread, warp or engine]: the event up to which some lane of the warp, or the engine, is known."""
+        """Return, for each thread, the event up to which it knows some lane of each warp, and each engine."""
         rows = self.know[actors]
         lanes = rows[:, : self.threads].reshape(len(actors), self.warps, WARP).copy()
         # Threads that do not exist count as known, so they must not represent their warp.

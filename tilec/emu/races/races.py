@@ -40,7 +40,7 @@ _ORDERING_WORDS = frozenset(("volatile", "acquire", "release", "acq_rel", "sc"))
 
 
 def is_strong_access(step: Step) -> bool:
-    """Return whether accesses of this step may conflict with each other without synchronisation."""
+    """Return whether a step is atomic or of a strong memory order, so that such accesses never race with each other."""
     words = step.instruction.opcode.split(".")
     return step.stem.startswith(("atom", "red", "multimem")) or not _STRONG_WORDS.isdisjoint(words)
 
@@ -51,12 +51,15 @@ def uses_memory_flags(steps: Sequence[Step]) -> bool:
 
 
 def _is_ordering_access(step: Step) -> bool:
+    """Return whether a step is a load, store or atomic whose order (acquire, release, volatile, sc) synchronises
+    threads."""
     words = step.instruction.opcode.split(".")
     return step.stem.startswith(("ld", "st", "atom", "red")) and not _ORDERING_WORDS.isdisjoint(words)
 
 
 def find_granule(steps: Sequence[Step], space: str) -> int:
-    """Return the width of the narrowest access to "shared" or "global" memory, in bytes: the unit of race detection."""
+    """Return the width in bytes of the narrowest access to "shared" or "global" memory, at most 16: the unit of race
+    detection."""
     narrowest = 16
     for step in steps:
         words = step.instruction.opcode.split(".")
@@ -116,7 +119,7 @@ class RaceDetector:
             self._narrow_blocks, self._strong_blocks = np.zeros(count, np.int32), np.zeros(count, np.int32)
 
     def _find_granules(self, index: Array, width: int) -> Array:
-        """Return [access, granule] of accesses to addresses `index * width`."""
+        """Return the granule numbers, [access, granule], of accesses of `width` bytes at addresses `index * width`."""
         per_access = width >> self._shift
         if per_access <= 1:
             return (index * width >> self._shift)[:, None]
@@ -125,7 +128,8 @@ class RaceDetector:
     # -- ordinary accesses ---------------------------------------------------------------------------------------------
 
     def read(self, actors: Array, index: Array, width: int, *, is_collective: bool = False) -> None:
-        """Check and record a read; a collective read is the warp's, and no lane's in particular."""
+        """Report a race of these threads' reads with earlier writes, and record them; a strong read also observes
+        flags. A collective read is the warp's, and no lane's in particular."""
         log, order = self.order.log, self.order
         self._require_grid(actors, "reads")
         is_strong = self.strong[log.pc]
@@ -157,7 +161,8 @@ class RaceDetector:
         self._read_time[warps, granules] = event
 
     def write(self, actors: Array, index: Array, width: int, values: Array, old: Array) -> None:
-        """Check and record a write of `values` over `old`, before it happens."""
+        """Report races of a write of `values` over `old`, before it happens, and record it; a strong one publishes
+        flags."""
         log = self.order.log
         self._require_grid(actors, "writes")
         is_strong = self.strong[log.pc]
@@ -190,7 +195,8 @@ class RaceDetector:
     def _check_same_step_writes(
         self, actors: Array, granules: Array, offsets: Array, values: Array, winners: Array, crowded: Array
     ) -> None:
-        """Check several threads that write one address in one step: they race if their values differ."""
+        """Report a race if threads write different values to one address in one step; otherwise attribute the write to
+        all their warps."""
         position = np.searchsorted(actors, winners)
         differs = values != values[position]
         if values.ndim > 1:
@@ -209,7 +215,7 @@ class RaceDetector:
         self._write_actor[granules[crowded]] = np.array(codes)[:, None]
 
     def _find_crowd_code(self, warps: frozenset[int]) -> int:
-        """Return the negative actor that stands for any lane of these warps."""
+        """Return the negative number that stands for any lane of these warps as the writer, the same at each call."""
         code = self._crowd_codes.get(warps)
         if code is None:
             code = self._crowd_codes[warps] = -1 - len(self._crowds)
@@ -217,28 +223,33 @@ class RaceDetector:
         return code
 
     def _warps_of(self, writer: int) -> frozenset[int]:
+        """Return the warps that a recorded writer stands for: one of a thread, several of a crowd."""
         return self._crowds[-1 - writer] if writer < 0 else frozenset(((writer & _ACTOR_MASK) // WARP,))
 
     # -- asynchronous accesses -----------------------------------------------------------------------------------------
 
     def claim(self, actors: Array, index: Array, width: int) -> None:
-        """Check a copy into these addresses, which may be written from now on."""
+        """Report a race of an asynchronous copy into these addresses with earlier accesses that the actors do not
+        know."""
         granules = self._find_granules(index, width)
         differs = np.zeros(len(index), np.bool_)
         self._check_before_write(actors, granules, self._write_time[granules], differs, "copies over")
 
     def record_arrival(self, actors: Array, index: Array, width: int, pc: int) -> None:
-        """Record the arrival of a copy of step `pc`; its actors are threads or the column of an mbarrier."""
+        """Record the bytes of a finished copy of step `pc` as written by these actors, threads or the column of an
+        mbarrier."""
         granules = self._find_granules(index, width)
         self._write_time[granules] = self.order.log.tick(pc)
         self._write_actor[granules] = actors[:, None]
 
     def require_known(self, clock: Array, index: Array, who: str) -> None:
-        """Require that `clock` knows the writes to 16-byte rows that an asynchronous operation will read."""
+        """Report a race unless `clock` knows the last writes to 16-byte rows that an asynchronous operation reads.
+        `who` names the operation."""
         self._require_known(clock, self._find_granules(index.reshape(-1), 16), who)
 
     def _require_known(self, clock: Array, granules: Array, who: str) -> None:
-        """Require that `clock` knows the last writes of what `who`, an asynchronous operation, reads."""
+        """Report a race unless `clock` knows the last writes to granules that `who`, an asynchronous operation,
+        reads."""
         times, writers = self._write_time[granules], self._write_actor[granules]
         known = self._known_by(clock, writers)
         late = times > known
@@ -246,7 +257,8 @@ class RaceDetector:
             self.memory.report_fault(self._build_conflict_fault(who, "reads", granules, late, times, writers, "wrote"))
 
     def read_by_engine(self, actor: int, index: Array, pc: int) -> None:
-        """Record a finished asynchronous read of 16-byte rows, known to `actor`, a thread or an engine."""
+        """Record a finished asynchronous read of 16-byte rows, known to `actor`: a thread or a warpgroup's matrix
+        unit."""
         granules = self._find_granules(index.reshape(-1), 16)
         event = self.order.log.tick(pc)
         self._read_last[granules] = event
@@ -257,7 +269,7 @@ class RaceDetector:
             self._read_lane[row, granules] = actor % WARP if actor < order.threads else _SEVERAL_LANES
 
     def find_fenced(self, actors: Array, offsets: Array) -> Array:
-        """Mark the bytes whose last write a fence by these threads covers: the write must be known to them."""
+        """Return, for each byte, whether these threads know its last write, so that their fence covers it."""
         places = offsets >> self._shift
         clock = self.order.clock_of_any(actors)
         known = self._known_by(clock, self._write_actor[places][:, None])[:, 0]
@@ -267,7 +279,8 @@ class RaceDetector:
     # -- bulk copies and global memory ---------------------------------------------------------------------------------
 
     def start_bulk_load(self, actor: int, places: Array, column: int, what: str) -> None:
-        """Check and record a bulk copy from these granules, which may be read until an mbarrier reports it."""
+        """Report races of a bulk copy that reads these granules, fault if they are unfenced, and record it until its
+        mbarrier reports."""
         order = self.order
         self._require_grid(np.array([actor]), "reads")
         if (self._write_time[places] > order.start).any():
@@ -278,8 +291,8 @@ class RaceDetector:
         self._reader[places] = column
 
     def start_bulk_store(self, actor: int, places: Array, what: str, *, is_reduction: bool) -> Callable[[], None]:
-        """Check and record a bulk store to these granules. Call the result when the program has waited for it; until
-        then no thread knows of it."""
+        """Report races of a bulk store to these granules and record it as pending; return the function that completes
+        it. Call that when the program has waited for the store; until then no thread knows of it."""
         order, granules = self.order, places[:, None]
         self._require_grid(np.array([actor]), "writes")
         who = np.full(len(places), actor)
@@ -301,6 +314,7 @@ class RaceDetector:
         step = order.log.pc
 
         def finish_store() -> None:
+            """Record the store as complete now, by its thread, where nothing has overwritten it."""
             own_places = places[self._write_actor[places] == pending]
             self._write_time[own_places] = order.log.tick(step)
             self._write_actor[own_places] = mark | actor
@@ -308,7 +322,8 @@ class RaceDetector:
         return finish_store
 
     def _require_fenced(self, granules: Array, what: str) -> None:
-        """Require a proxy fence after generic writes that the asynchronous proxy is about to read."""
+        """Fault if the last write of a granule, which the asynchronous proxy is about to read, is generic and
+        unfenced."""
         times, writers = self._write_time[granules], self._write_actor[granules]
         order = self.order
         known = self._known_by(self._extend_clock(order.fenced), writers)
@@ -320,7 +335,8 @@ class RaceDetector:
             raise Fault("missing-proxy-fence", f"{message} with no fence.proxy.async (.global) in between")
 
     def _require_grid(self, actors: Array, verb: str) -> None:
-        """Require that these threads have waited for the previous grid before they access global memory."""
+        """Fault if one of these threads accesses global memory before it has waited for a previous grid that may still
+        run."""
         if not self.order.begins_early or self.memory.is_shared:
             return
         stranger = self.order.find_without_grid_wait(actors)
@@ -331,8 +347,8 @@ class RaceDetector:
     # -- checks --------------------------------------------------------------------------------------------------------
 
     def _check_before_write(self, actors: Array, granules: Array, times: Array, same: Array, verb: str) -> Array | None:
-        """Require that earlier writes and reads are known before a write. Returns the unknown writes that are excused
-        because they wrote the same value."""
+        """Report a race with an access a writer does not know; return a mask of unknown writes of the same value, or
+        None. None if no write is later than the event up to which its writer knows every thread."""
         floor = self.order.floor[actors][:, None]
         excused = None
         if np.count_nonzero(times > floor):
@@ -348,7 +364,8 @@ class RaceDetector:
     def _check_writes(
         self, actors: Array, granules: Array, times: Array, is_strong: bool, verb: str, same: Array | None = None
     ) -> Array | None:
-        """Require that the writes at these times are known. Returns the unknown ones that wrote the same value."""
+        """Report a race unless actors know the last writes or both are strong; return unknown writes of the `same`
+        value, or None. They are a mask, left out of the report; without `same` it is None."""
         writers = self._write_actor[granules]
         who = np.broadcast_to(actors[:, None], (len(granules), 1))
         late = times > self._known_until(self.order.know, who, writers)
@@ -364,18 +381,18 @@ class RaceDetector:
         return excused
 
     def _known_by(self, clock: Array, writers: Array) -> Array:
-        """Return the event up to which one clock knows the writers: [access, granule]."""
+        """Return the event up to which one clock knows each writer, [access, granule]."""
         return self._known_until(clock[None, :], np.zeros((len(writers), 1), np.int64), writers)
 
     def _extend_clock(self, clock: Array | None) -> Array:
-        """Return a clock with a column for every actor: missing ones know the events before this cluster."""
+        """Return a clock with a column for every actor; missing ones, or None, know the events before this cluster."""
         extended = np.full(self.order.know.shape[1], self.order.start, np.int32)
         if clock is not None:
             extended[: len(clock)] = clock
         return extended
 
     def _known_until(self, know: Array, rows: Array, writers: Array) -> Array:
-        """Return the event up to which the clocks `rows` know the writers: [access, granule]."""
+        """Return the event up to which the clocks in these rows of `know` know each writer, [access, granule]."""
         # The writer may be an engine that only an earlier cluster has, or a pending store, which no thread knows.
         known: Array = know[rows, np.minimum(np.where(writers < 0, 0, writers & _ACTOR_MASK), know.shape[1] - 1)]
         if (writers < 0).any():
@@ -386,7 +403,7 @@ class RaceDetector:
         return known
 
     def _check_reads(self, actors: Array, granules: Array, verb: str) -> None:
-        """Require that these threads, which write, know the earlier reads of the granules."""
+        """Report a race unless these threads, which write, know the earlier reads of the granules."""
         order = self.order
         who = np.broadcast_to(actors[:, None], (len(granules), 1))
         if not self._rows:
@@ -409,7 +426,7 @@ class RaceDetector:
             self.memory.report_fault(self._build_race_fault(message, f"{reader} read it", event))
 
     def _check_own_warp(self, who: Array, granules: Array, times: Array, late: Array) -> None:
-        """Require that a lane that writes knows reads by other lanes of its warp."""
+        """Set in `late` whether a lane that writes does not know reads by other lanes of its own warp."""
         places, own = np.arange(len(granules)), who // WARP
         lanes = self._read_lane[own[:, None], granules].astype(np.int64)
         # Where several lanes read together, a neighbour stands for all of them.
@@ -418,7 +435,8 @@ class RaceDetector:
         late[places, own] = times[places, own] > known
 
     def _check_scopes(self, actors: Array, granules: Array, *, is_write: bool) -> None:
-        """Raise a fault for strong accesses of two blocks where the scope of one ends with its block."""
+        """Report a race of strong accesses by two blocks if the scope of one is only `.cta`; record these accesses if
+        they write."""
         order, narrow = self.order, self._narrow_blocks
         assert narrow is not None
         blocks = (1 + order.cluster * order.blocks + actors // order.stride)[:, None]
@@ -441,7 +459,7 @@ class RaceDetector:
     # -- tensor maps ---------------------------------------------------------------------------------------------------
 
     def require_fenced_map(self, actor: int, start: int, size: int) -> None:
-        """Require that the cluster's writes to a tensor map are known and fenced before a thread uses it."""
+        """Fault unless the cluster's writes to a tensor map are known and fenced before a thread uses it."""
         granules = np.arange(start >> self._shift, start + size >> self._shift)[:, None]
         times, writers = self._write_time[granules], self._write_actor[granules]
         order = self.order
@@ -458,17 +476,18 @@ class RaceDetector:
                 raise Fault("missing-tensormap-fence", f"{message} fence.proxy.tensormap::generic.{form} follows")
 
     def share_writes(self, actors: Array, start: int, size: int) -> None:
-        """Attribute the last write of these bytes to the warps of all these threads."""
+        """Record all these threads' warps as writers of the last write to these bytes."""
         code = self._find_crowd_code(frozenset((actors // WARP).tolist()))
         self._write_actor[start >> self._shift : start + size >> self._shift] = code
 
     # -- what went wrong -----------------------------------------------------------------------------------------------
 
     def _find_step(self, event: int) -> Step:
+        """Return the step that made an event."""
         return self.steps[self.order.log.find_step(event)]
 
     def find_writer(self, offset: int) -> str:
-        """Name the step that wrote a byte last; empty where this process does not know."""
+        """Return the description of the step that wrote a byte last; "" if this process does not know it."""
         event = int(self._write_time[offset >> self._shift])
         if event == _PENDING_TIME:
             number = _ACTOR_MASK - (int(self._write_actor[offset >> self._shift]) & _ACTOR_MASK)
@@ -476,22 +495,24 @@ class RaceDetector:
         return self._find_step(event).description if event else ""
 
     def find_reader(self, offset: int) -> str:
-        """Name the step of an earlier cluster that read a byte last; empty where this process does not know."""
+        """Return the description of the step of an earlier cluster that read a byte last; "" if this process does not
+        know it."""
         event = int(self._read_last[offset >> self._shift])
         return self._find_step(event).description if 0 < event <= self.order.start else ""
 
     def _describe_address(self, place: int) -> str:
+        """Return the memory's name and the address of a granule, in words."""
         return f"{self.memory.name} address {self.memory.base + (int(place) << self._shift):#x}"
 
     def _describe_actor(self, actor: int) -> str:
         return describe_thread(self.order, actor)
 
     def _describe_first(self, actors: Array, late: Array) -> str:
-        """Describe the thread [access, 1] of the first late access."""
+        """Return the name of the thread, from `actors` [access, 1], that makes the first late access."""
         return self._describe_actor(int(actors[np.argwhere(late)[0][0], 0]))
 
     def _describe_reader(self, row: int, lane: int) -> str:
-        """Describe the thread, warp or matrix unit that a row and lane of the read times stand for."""
+        """Return the name of the thread, warp or matrix unit that a row and lane of the read times stand for."""
         order = self.order
         if row >= order.warps:
             return f"the tensor cores, for {describe_thread(order, (row - order.warps) * WARPGROUP, is_group=True)}"
@@ -502,7 +523,8 @@ class RaceDetector:
     def _build_conflict_fault(
         self, who: str, verb: str, granules: Array, late: Array, times: Array, others: Array, did: str
     ) -> Fault:
-        """Return a fault for the first late access, which races with a write or read by another thread."""
+        """Return a fault for the first late access: the thread, its address, and the write or read that it races
+        with."""
         access, part = np.argwhere(late)[0].tolist()
         other = int(others[access, part])
         message = f"{who} {verb} {self._describe_address(granules[access, part])}"
@@ -518,12 +540,13 @@ class RaceDetector:
         return self._build_race_fault(message, f"{name} {did} it", int(times[access, part]))
 
     def _build_race_fault(self, message: str, earlier: str, event: int) -> Fault:
+        """Return a data race fault that names the earlier access and the step that made it."""
         place = self._find_step(event).description
         return Fault("data-race", f"{message}, and {earlier} at {place}: no barrier orders the two")
 
 
 def describe_thread(order: HappensBeforeOrder, actor: int, *, is_group: bool = False) -> str:
-    """Return `thread 5`, with its block where the cluster has several."""
+    """Return `thread 5`, or its warpgroup's `threads 0-127`, with its block where the cluster has several."""
     thread = actor % order.stride
     name = f"threads {thread}-{thread + WARPGROUP - 1}" if is_group else f"thread {thread}"
     if order.threads > order.stride:

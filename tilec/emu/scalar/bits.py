@@ -31,17 +31,20 @@ _UNIFORM_OPERATIONS: dict[str, Callable[..., Array]] = {
 
 @register_decoder(*_UNIFORM_OPERATIONS)
 def _decode_uniform(form: Form) -> None:
-    """Decode an operation of `_UNIFORM_OPERATIONS`."""
+    """Decode an instruction whose sources and result have one type, such as `and`, `rem` or `sad`, into its numpy
+    function."""
     decode_same_type(form, _UNIFORM_OPERATIONS[form.stem])
 
 
 @register_decoder("shl", "shr")
 def _decode_shift(form: Form) -> None:
+    """Decode `shl` and `shr` into an elementwise step that shifts by the second operand."""
     view = form.parse_type()
     limit = np.uint32(view.bits)
     is_left = form.stem == "shl"
 
     def shift_bits(a: Array, amount: Array) -> Array:
+        """Shift numbers by an amount each; the width or more gives zero, or copies of the sign."""
         # A shift by the width or more gives zero, or copies of the sign.
         clamped = np.minimum(amount, limit - np.uint32(1)).astype(a.dtype)
         shifted: Array = np.left_shift(a, clamped) if is_left else np.right_shift(a, clamped)
@@ -54,9 +57,12 @@ def _decode_shift(form: Form) -> None:
 
 @register_decoder("shf", accepts="r clamp")
 def _decode_funnel(form: Form) -> None:
+    """Decode `shf` into an elementwise step that shifts the 64 bits of two registers and keeps one word."""
     is_left, wraps = form.has("l"), form.has("wrap")
 
     def funnel_shift(low: Array, high: Array, amount: Array) -> Array:
+        """Shift the 64 bits of two words left or right, and return the upper or lower word; amounts wrap or clamp at
+        32."""
         count = (amount & np.uint32(31) if wraps else np.minimum(amount, np.uint32(32))).astype(np.uint64)
         both = (high.astype(np.uint64) << np.uint64(32)) | low
         return ((both << count) >> np.uint64(32) if is_left else both >> count).astype(np.uint32)
@@ -66,25 +72,32 @@ def _decode_funnel(form: Form) -> None:
 
 @register_decoder("popc", "clz", "brev", "bfind", accepts="shiftamt")
 def _decode_bit_count(form: Form) -> None:
+    """Decode `popc`, `clz`, `brev` and `bfind` into an elementwise step that counts, reverses or finds bits."""
     view = form.parse_type()
     unsigned = f"b{view.bits}"
 
     def unpack_bits(a: Array) -> Array:
+        """Return the bits of numbers, [number, bit], lowest first."""
         parts = np.ascontiguousarray(a).view(np.uint8).reshape(-1, view.bits // 8)
         return np.unpackbits(parts, axis=1, bitorder="little")
 
     def count_ones(a: Array) -> Array:
+        """Return how many bits of each number are set."""
         count: Array = unpack_bits(a).sum(axis=1)
         return count.astype(np.uint32)
 
     def count_leading_zeros(a: Array) -> Array:
+        """Return how many zeros stand above the highest set bit of each number, the width for zero."""
         bits = unpack_bits(a)[:, ::-1]
         return np.where(bits.any(axis=1), bits.argmax(axis=1), view.bits).astype(np.uint32)
 
     def reverse_bits(a: Array) -> Array:
+        """Return numbers with the order of their bits reversed."""
         return np.packbits(unpack_bits(a)[:, ::-1], axis=1, bitorder="little").view(a.dtype).reshape(-1)
 
     def find_leading_bit(a: Array) -> Array:
+        """Return the position of the highest bit that differs from the sign, or its shift amount; all ones if none
+        does."""
         magnitude = np.where(a >> a.dtype.type(view.bits - 1), ~a, a) if view.kind == "s" else a
         zeros = count_leading_zeros(magnitude)
         found = zeros if form.has("shiftamt") else np.uint32(view.bits - 1) - zeros
@@ -96,11 +109,13 @@ def _decode_bit_count(form: Form) -> None:
 
 @register_decoder("bfe")
 def _decode_extract(form: Form) -> None:
+    """Decode `bfe` into an elementwise step that extracts a bit field, with zeros or its sign above."""
     view = form.parse_type()
     bits = view.bits
     ones = np.uint64(0xFFFFFFFFFFFFFFFF)
 
     def extract_field(a: Array, start: Array, length: Array) -> Array:
+        """Return `length` bits from bit `start` on, extended with zeros, or for signed types with the field's sign."""
         first, count = (start & np.uint32(255)).astype(np.int64), (length & np.uint32(255)).astype(np.int64)
         wide = a.astype(np.uint64)
         mask = np.where(count >= 64, ones, ~(ones << np.minimum(count, 63).astype(np.uint64)))
@@ -118,10 +133,12 @@ def _decode_extract(form: Form) -> None:
 
 @register_decoder("bfi")
 def _decode_insert(form: Form) -> None:
+    """Decode `bfi` into an elementwise step that inserts a bit field into another number."""
     view = form.parse_type()
     bits = view.bits
 
     def insert_field(a: Array, b: Array, start: Array, length: Array) -> Array:
+        """Return `b` with `length` bits from bit `start` on replaced by the low bits of `a`."""
         first, count = (start & np.uint32(255)).astype(np.int64), (length & np.uint32(255)).astype(np.int64)
         position = np.arange(bits)
         chosen = (position >= first[:, None]) & (position < (first + count)[:, None])
@@ -135,6 +152,8 @@ def _decode_insert(form: Form) -> None:
 
 @register_decoder("lop3")
 def _decode_lop3(form: Form) -> None:
+    """Decode `lop3` into a step that combines words by a truth table, and may test into a predicate; refuse other
+    operands."""
     table = form.parse_constant(form.operands[4])
     destination = form.operands[0]
     operation = form.find_modifier("and", "or")
@@ -145,6 +164,7 @@ def _decode_lop3(form: Form) -> None:
     slots = [form.read(operand, "b32") for operand in form.operands[1:4]]
 
     def combine_bits(a: Array, b: Array, c: Array) -> Array:
+        """Return each bit as the truth table gives it for the three source bits."""
         result = np.zeros_like(a)
         for row in range(8):
             if table >> row & 1:
@@ -157,6 +177,8 @@ def _decode_lop3(form: Form) -> None:
 
     @form.set_run
     def run_lop3(cta: Cta, threads: Threads) -> None:
+        """Write the combined bits, and a predicate: whether they are nonzero, and- or or-combined with the source
+        predicate."""
         views = cta.views
         result = combine_bits(*[views[slot][threads] for slot in slots])
         other = views[extra][threads] ^ is_negated
@@ -177,10 +199,13 @@ _PRMT_MODES: dict[str, Callable[[int, int], int]] = {
 
 @register_decoder("prmt")
 def _decode_permute(form: Form) -> None:
+    """Decode `prmt` into an elementwise step that picks four of the eight bytes of two registers."""
     mode = form.find_modifier(*_PRMT_MODES)
     table = np.array([[_PRMT_MODES[mode](p, start) & 7 for p in range(4)] for start in range(4)]) if mode else None
 
     def permute_bytes(a: Array, b: Array, selector: Array) -> Array:
+        """Return four bytes picked from the eight of `b` and `a` by the selector, by nibble or by mode; a nibble's top
+        bit copies the sign."""
         both = (b.astype(np.uint64) << np.uint64(32)) | a
         result = np.zeros_like(a)
         for index in range(4):

@@ -20,6 +20,8 @@ _LARGEST_FINITE = {"f16": 65504.0, "bf16": 3.3895313892515355e38, "tf32": 3.4011
 
 @register_decoder("cvt", accepts="rn rna sat relu satfinite ftz")
 def _decode_cvt(form: Form) -> None:
+    """Decode `cvt` of one number or a pair into an elementwise step, by its two types; other packed forms are
+    unsupported."""
     kinds = form.find_modifiers(*numbers.TYPES, *_SMALL_PAIRS)
     if len(kinds) != 2 or form.has("rs"):
         raise form.unsupported("these types")
@@ -37,7 +39,7 @@ def _decode_cvt(form: Form) -> None:
 
 
 def build_conversion(form: Form, target: PtxType, source: PtxType) -> Callable[[Array], Array]:
-    """Return a function from numbers of one type to numbers of another."""
+    """Return a function from numbers of one type to numbers of another, with the form's rounding and saturation."""
     from_float, to_float = source.kind in ("f", "bf16"), target.kind in ("f", "bf16") or target.name == "tf32"
     if not from_float and to_float:
         return _build_integer_to_float(form, target)
@@ -55,10 +57,11 @@ def build_conversion(form: Form, target: PtxType, source: PtxType) -> Callable[[
 
 
 def _build_integer_to_float(form: Form, target: PtxType) -> Callable[[Array], Array]:
-    """Return a conversion of integers to floats, with one rounding."""
+    """Return a function from integers to floats, with one rounding and `.sat`."""
     rounding = form.find_modifier(*_FLOAT_ROUNDINGS, default="rn")
 
     def convert_values(values: Array) -> Array:
+        """Convert integers to the target float type, rounded once in the opcode's way."""
         if target.kind == "bf16" or (rounding == "rn" and target.dtype != np.float16):
             direct = values.astype(np.float32 if target.kind == "bf16" else target.dtype)
             if target.kind == "f":
@@ -74,6 +77,7 @@ def _build_integer_to_float(form: Form, target: PtxType) -> Callable[[Array], Ar
         return numbers.narrow_float(wide, target.dtype, rounding)
 
     def convert_and_saturate(values: Array) -> Array:
+        """Convert integers to the float type, and clamp to 0 to 1 for `.sat`."""
         result = convert_values(values)
         return np.clip(result, 0, 1).astype(result.dtype) if form.has("sat") and target.kind == "f" else result
 
@@ -81,7 +85,7 @@ def _build_integer_to_float(form: Form, target: PtxType) -> Callable[[Array], Ar
 
 
 def _round_to_odd(values: Array) -> Array:
-    """Convert 64-bit integers to float64, rounded to odd: bits below the mantissa collect in its last bit."""
+    """Convert 64-bit integers to float64, rounded to odd: any lost bit sets the last bit of the mantissa."""
     result = []
     for value in values.tolist():
         magnitude, drop = abs(value), max(abs(value).bit_length() - 53, 0)
@@ -92,7 +96,7 @@ def _round_to_odd(values: Array) -> Array:
 
 
 def _round_integers_to_f64(values: Array, rounding: str) -> Array:
-    """Convert 64-bit integers to float64 in any rounding direction."""
+    """Convert 64-bit integers to float64, rounded as "rn", "rz", "rm" or "rp" says."""
     nearest = values.astype(np.float64)
     result = []
     for exact, near in zip(values.tolist(), nearest.tolist(), strict=True):
@@ -106,7 +110,7 @@ def _round_integers_to_f64(values: Array, rounding: str) -> Array:
 
 
 def _build_widening(form: Form, source: PtxType) -> Callable[[Array], Array]:
-    """Return a conversion of a source to a float that numpy computes in, without subnormals where `.ftz` says so."""
+    """Return a function from a source type to floats that numpy computes in; with `.ftz` subnormal f32 become zero."""
     if source.kind == "bf16":
         return numbers.bf16_to_f32
     if form.has("ftz") and source.name == "f32":
@@ -122,6 +126,7 @@ def _build_float_to_float(
     integral = form.find_modifier(*numbers.INTEGER_ROUNDINGS)
 
     def convert_values(values: Array) -> Array:
+        """Convert floats to the target type: integral rounding, limits, and then one rounding to its precision."""
         wide = widen(values)
         if integral:
             wide = numbers.INTEGER_ROUNDINGS[integral](wide)
@@ -141,7 +146,8 @@ def _build_float_to_float(
 
 
 def _apply_limits(form: Form, name: str, values: Array) -> Array:
-    """Apply `.relu` and `.satfinite`, which come before the rounding."""
+    """Return floats with negative ones replaced by zero for `.relu`, and clamped to the format's finite range for
+    `.satfinite`."""
     if form.has("relu"):
         values = np.where(values < 0, np.zeros_like(values), values)
     if form.has("satfinite"):
@@ -151,7 +157,8 @@ def _apply_limits(form: Form, name: str, values: Array) -> Array:
 
 
 def _round_to_tf32(values: Array, rounding: str) -> Array:
-    """Round an f32 to 10 bits of mantissa: ties away from zero (`.rna`), to even, or towards zero."""
+    """Round f32 to bits of tf32: "rna" ties away from zero, "rn" to even, "rz" towards zero; infinities and NaNs
+    stay."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     even = np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1))
     half: Array = {"rna": np.array(0x1000, np.uint32), "rn": even, "rz": np.array(0, np.uint32)}[rounding]
@@ -163,13 +170,14 @@ def _round_to_tf32(values: Array, rounding: str) -> Array:
 
 
 def _decode_float_pack(form: Form, target: PtxType) -> None:
-    """Decode `cvt.rn.f16x2.f32 d, high, low`."""
+    """Decode `cvt` of two f32 to a packed pair, as `cvt.rn.f16x2.f32 d, high, low`, into an elementwise step."""
     slot = form.write(form.operands[0], f"b{target.bits}")
     high, low = form.read(form.operands[1], "f32"), form.read(form.operands[2], "f32")
     rounding = form.find_modifier(*_FLOAT_ROUNDINGS, default="rn")
     name = target.name.removesuffix("x2")
 
     def convert_half(values: Array) -> Array:
+        """Return the bits of f32 numbers as f16 or bf16, after `.relu` and `.satfinite`."""
         values = _apply_limits(form, name, values)
         if name == "bf16":
             return round_to_bf16(values.astype(np.float64), rounding)
@@ -180,12 +188,14 @@ def _decode_float_pack(form: Form, target: PtxType) -> None:
 
 
 def _pack_halves(high: Array, low: Array) -> Array:
+    """Return words of 32 bits with `high` in the upper 16 and `low` in the lower."""
     packed: Array = (high.astype(np.uint32) << np.uint32(16)) | low
     return packed
 
 
 def _decode_pair_source(form: Form, source: str) -> tuple[list[int], Callable[..., tuple[Array, Array]]]:
-    """Return the slots of two numbers, high one first, and a function that makes them f32."""
+    """Return the slots of a pair of floats and a function from them to two f32, high one first; fault on other
+    sources."""
     if source == "f32" and len(form.operands) == 3:
         slots = [form.read(operand, "f32") for operand in form.operands[1:]]
         return slots, lambda high, low: (high, low)
@@ -197,7 +207,7 @@ def _decode_pair_source(form: Form, source: str) -> tuple[list[int], Callable[..
 
 
 def _decode_to_small(form: Form, name: str, source: str) -> None:
-    """Decode a conversion of two numbers to two codes of a small float, packed."""
+    """Decode `cvt` of two floats to two packed codes of a small float into an elementwise step."""
     small = numbers.SMALL_FLOATS[name]
     slots, halves = _decode_pair_source(form, source)
     # Four bits each fill a byte; six take the low bits of one.
@@ -206,6 +216,7 @@ def _decode_to_small(form: Form, name: str, source: str) -> None:
     rounding = form.find_modifier("rn", "rz", "rp", default="rn")
 
     def pack_codes(*values: Array) -> Array:
+        """Round two floats to codes of the small float, after `.relu`, and pack them."""
         parts = []
         for part in halves(*values):
             part = np.where(part < 0, np.float32(0), part) if form.has("relu") else part
@@ -217,7 +228,8 @@ def _decode_to_small(form: Form, name: str, source: str) -> None:
 
 
 def _decode_from_small(form: Form, result: str, name: str) -> None:
-    """Decode a conversion of two packed codes of a small float to two halves."""
+    """Decode `cvt` of two packed small codes to f16x2 or bf16x2 into an elementwise step; other targets are
+    unsupported."""
     small = numbers.SMALL_FLOATS[name]
     target = form.write(form.operands[0], "b32")
     source = form.read(form.operands[1], "b16")
@@ -227,6 +239,7 @@ def _decode_from_small(form: Form, result: str, name: str) -> None:
         raise form.unsupported("this target")
 
     def convert_code(bits: Array) -> Array:
+        """Return the bits of the low code as f16 or bf16, after `.relu`."""
         values = numbers.small_to_f32((bits & mask).astype(np.uint8), name)
         if form.has("relu"):
             values = np.where(values < 0, np.float32(0), values)
@@ -240,7 +253,8 @@ def _decode_from_small(form: Form, result: str, name: str) -> None:
 
 @register_decoder("cvt.pack")
 def _decode_cvt_pack(form: Form) -> None:
-    """Saturate two 32-bit integers into the low part of a register, and shift the third operand above them."""
+    """Decode `cvt.pack.sat` into a step that packs two integers, below a third if under 16 bits; other forms are
+    refused."""
     small, source_type = [part for part in form.modifiers if part[1:].isdigit()][:2]
     width = int(small[1:])
     if width in (2, 4):
@@ -256,10 +270,12 @@ def _decode_cvt_pack(form: Form) -> None:
     mask = np.uint64((1 << width) - 1)
 
     def saturate_values(values: Array) -> Array:
+        """Clamp integers to the small type and return their bits."""
         clipped: Array = np.clip(values.astype(np.int64), low, high)
         return clipped.astype(np.uint64) & mask
 
     def pack_integers(a: Array, b: Array, *third: Array) -> Array:
+        """Return words with `a` above `b`, both saturated, and a third operand above those."""
         both = (saturate_values(a) << np.uint64(width)) | saturate_values(b)
         if third:
             both |= third[0].astype(np.uint64) << np.uint64(2 * width)

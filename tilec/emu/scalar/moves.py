@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 @register_decoder("mov")
 def _decode_mov(form: Form) -> None:
+    """Decode `mov` into a step that copies a register or constant, joins or splits a vector, or reads a timer."""
     destination, source = form.operands
     if form.has("b128"):
         # A register of 128 bits is a vector of two.
@@ -41,11 +42,13 @@ def _decode_mov(form: Form) -> None:
 
     @form.set_run
     def run_mov(cta: Cta, threads: Threads) -> None:
+        """Copy the source to the destination register for these threads."""
         views = cta.views
         views[target][threads] = views[slot][threads]
 
 
 def _decode_pair_move(form: Form, destination: Operand, source: Operand) -> None:
+    """Decode `mov.b128` into a step that copies two registers of 64 bits; fault unless both operands are pairs."""
     if not isinstance(destination, Vector) or not isinstance(source, Vector) or len(destination.items) != 2:
         raise form.unsupported("halves of 128 bits")
     targets = [form.write(item, "b64") for item in destination.items]
@@ -53,31 +56,36 @@ def _decode_pair_move(form: Form, destination: Operand, source: Operand) -> None
 
     @form.set_run
     def run_pair_move(cta: Cta, threads: Threads) -> None:
+        """Copy both halves for these threads, read before either is written."""
         values = [cta.views[slot][threads].copy() for slot in slots]
         for target, value in zip(targets, values, strict=True):
             cta.views[target][threads] = value
 
 
 def _decode_timer_read(form: Form, view: PtxType) -> None:
+    """Decode `mov` from `%clock`, `%globaltimer` or their halves into a step that advances and reads the launch's
+    clock."""
     target = form.write(form.operands[0], f"u{view.bits}")
     source = form.operands[1]
     shift = 32 if isinstance(source, Reg) and source.name.endswith("_hi") else 0
 
     @form.set_run
     def run_timer_read(cta: Cta, threads: Threads) -> None:
+        """Advance the launch's clock by 1000 and write it, or its upper word, to the destination."""
         # Time must advance: library wait loops read it.
         cta.launch.clock += 1000
         cta.views[target][threads] = (cta.launch.clock >> shift) & ((1 << min(view.bits, 63)) - 1)
 
 
 def _split_type(view: PtxType, count: int, form: Form) -> PtxType:
-    """Return the type of each of `count` equal parts of a type."""
+    """Return the untyped PTX type of each of `count` equal parts of a type; fault on parts below 8 bits."""
     if view.bits % count or view.bits // count < 8:
         raise form.unsupported(f"{count} parts")
     return TYPES[f"b{view.bits // count}"]
 
 
 def _decode_pack(form: Form, view: PtxType, source: Vector) -> None:
+    """Decode `mov` of a vector into a step that joins its elements in one register, lowest first."""
     part = _split_type(view, len(source.items), form)
     target = form.write(form.operands[0], f"b{view.bits}")
     slots = [form.read(item, part.name) for item in source.items]
@@ -85,6 +93,7 @@ def _decode_pack(form: Form, view: PtxType, source: Vector) -> None:
 
     @form.set_run
     def run_pack(cta: Cta, threads: Threads) -> None:
+        """Join the elements, lowest first, and write them to the register."""
         views = cta.views
         result = views[slots[0]][threads].astype(whole)
         for position, slot in enumerate(slots[1:], start=1):
@@ -93,6 +102,7 @@ def _decode_pack(form: Form, view: PtxType, source: Vector) -> None:
 
 
 def _decode_unpack(form: Form, view: PtxType, destination: Vector) -> None:
+    """Decode `mov` to a vector into a step that splits one register into its elements, lowest first."""
     part = _split_type(view, len(destination.items), form)
     source = form.read(form.operands[1], f"b{view.bits}")
     targets = [form.write(item, part.name) for item in destination.items]
@@ -100,6 +110,7 @@ def _decode_unpack(form: Form, view: PtxType, destination: Vector) -> None:
 
     @form.set_run
     def run_unpack(cta: Cta, threads: Threads) -> None:
+        """Split the register and write its parts to the elements, lowest first."""
         views = cta.views
         value = views[source][threads].copy()
         for position, target in enumerate(targets):
@@ -114,6 +125,7 @@ _OFFSET_WINDOWS = {"shared": memory.SHARED_WINDOW, "local": memory.LOCAL_WINDOW}
 
 @register_decoder("cvta")
 def _decode_cvta(form: Form) -> None:
+    """Decode `cvta` from a state space's address to a generic one, or back with `.to`; fault without a state space."""
     view = form.parse_type()
     spaces = ("global", "const", "param", "param::entry", "shared", "shared::cta", "shared::cluster", "local")
     space = form.find_modifier(*spaces)
@@ -127,7 +139,8 @@ def _decode_cvta(form: Form) -> None:
 
 
 def _decode_cvta_param(form: Form, view: PtxType) -> None:
-    """Decode cvta of parameters: the kernel's have a window of their own, those of calls lie in local memory."""
+    """Decode 64-bit `cvta` of parameters into a step: the kernel's have a window, those of calls are in local
+    memory."""
     if view.bits != 64:
         raise form.unsupported("an address of 32 bits")
     local, params, calls = (np.uint64(base) for base in (memory.LOCAL_WINDOW, memory.PARAM_WINDOW, memory.CALL_PARAMS))
@@ -143,6 +156,7 @@ _SPACE_WINDOWS = {**_GLOBAL_WINDOWS, "param": memory.PARAM_WINDOW, **_OFFSET_WIN
 
 @register_decoder("isspacep", accepts="global const local shared shared::cta shared::cluster param param::entry")
 def _decode_isspacep(form: Form) -> None:
+    """Decode `isspacep` into a step that tests whether a generic address lies in a state space."""
     space = form.modifiers[0]
     window = np.uint64(_SPACE_WINDOWS[space.partition("::")[0]] >> memory.WINDOW_SHIFT)
     # Only the block's own memory is shared::cta: addresses without a rank, or with the block's own.
@@ -150,6 +164,7 @@ def _decode_isspacep(form: Form) -> None:
 
     @form.set_run
     def run_isspacep(cta: Cta, threads: Threads) -> None:
+        """Write whether each address lies in the space's window; shared memory must be the block's own."""
         address = cta.views[source][threads]
         inside = (address >> np.uint64(memory.WINDOW_SHIFT)) == window
         if space in ("shared", "shared::cta"):
@@ -160,10 +175,12 @@ def _decode_isspacep(form: Form) -> None:
 
 @register_decoder("mapa", accepts="shared::cluster")
 def _decode_mapa(form: Form) -> None:
+    """Decode `mapa` into an elementwise step that moves a shared address to another block of the cluster."""
     view = form.parse_type()
     mask = (1 << memory.SHARED_RANK_SHIFT) - 1
 
     def map_address(address: Array, rank: Array) -> Array:
+        """Return shared addresses with the block's rank in their upper bits."""
         word = view.dtype.type
         window = address & ~word(0xFFFFFFFF) if view.bits == 64 else word(0)
         in_cluster = (rank.astype(view.dtype) + word(1)) << word(memory.SHARED_RANK_SHIFT)
@@ -175,11 +192,13 @@ def _decode_mapa(form: Form) -> None:
 
 @register_decoder("getctarank", accepts="shared::cluster")
 def _decode_getctarank(form: Form) -> None:
+    """Decode `getctarank` into a step that writes the rank of the block that a shared address belongs to."""
     target = form.write(form.operands[0], "u32")
     source = form.read(form.operands[1], form.parse_type().name)
 
     @form.set_run
     def run_getctarank(cta: Cta, threads: Threads) -> None:
+        """Write the rank in each address, or this block's rank where it has none."""
         low = cta.views[source][threads].astype(np.int64) & 0xFFFFFFFF
         rank = low >> memory.SHARED_RANK_SHIFT
         cta.views[target][threads] = np.where(rank == 0, cta.rank, rank - 1)
@@ -189,6 +208,7 @@ def _decode_getctarank(form: Form) -> None:
     "createpolicy", *(f"createpolicy.{kind}" for kind in ("fractional", "range", "cvt")), accepts="global L2"
 )
 def _decode_createpolicy(form: Form) -> None:
+    """Decode `createpolicy` into a step that writes 0: cache policies change nothing here."""
     target = form.write(form.operands[0], "b64")
     slot = form.read(Imm(0), "b64")
     form.step.run = build_elementwise_step(lambda a: a, target, [slot])

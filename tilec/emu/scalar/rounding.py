@@ -21,7 +21,8 @@ _UINT: dict[int, Any] = {4: np.uint32, 8: np.uint64}
 
 
 def _make_odd(values: Array, error: Array) -> Array:
-    """Make inexact values odd; `error` has the sign of the true value minus the rounded one."""
+    """Return inexact floats moved to the neighbour with an odd last bit; `error` is the sign of true value minus
+    rounded."""
     word = _UINT[values.dtype.itemsize]
     odd = (np.ascontiguousarray(values).view(word) & word(1)) == 1
     moved = np.nextafter(values, np.where(error > 0, np.array(np.inf, values.dtype), np.array(-np.inf, values.dtype)))
@@ -37,7 +38,7 @@ def add_to_odd(a: Array, b: Array) -> Array:
 
 
 def round_to_odd_f32(values: Array) -> Array:
-    """Round float64 to float32, to odd."""
+    """Round float64 to float32, to odd; a finite number never becomes infinite."""
     nearest = values.astype(np.float32)
     error = values - nearest
     odd = _make_odd(nearest, np.where(np.isfinite(error), error, 0))
@@ -47,7 +48,7 @@ def round_to_odd_f32(values: Array) -> Array:
 
 
 def round_to_bf16(values: Array, rounding: str) -> Array:
-    """Round float64 to the bits of bf16 once; every NaN becomes the canonical one."""
+    """Round float64 to bf16 codes once, as "rn", "rz", "rm" or "rp" says; every NaN becomes the canonical one."""
     odd = round_to_odd_f32(values)
     if rounding == "rn":
         # Beyond the largest f32 the nearest bf16 is infinity, which an odd number never reaches by itself.
@@ -63,7 +64,7 @@ def round_to_bf16(values: Array, rounding: str) -> Array:
 
 
 def fma_f32(a: Array, b: Array, c: Array, rounding: str = "rn") -> Array:
-    """Compute `a·b+c` with one rounding: the product of two f32 is exact in float64."""
+    """Compute `a·b+c` of f32 with one rounding, through float64, where the product is exact."""
     product, addend = a.astype(np.float64) * b, c.astype(np.float64)
     if rounding == "rn":
         # The float64 sum is itself rounded. That can only show where it fell exactly between two f32, or where f32 is
@@ -77,7 +78,7 @@ def fma_f32(a: Array, b: Array, c: Array, rounding: str = "rn") -> Array:
 
 
 def compute_directed(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> Array:
-    """Compute add, sub, mul, div, fma, rcp or sqrt, rounded by rz, rm or rp."""
+    """Compute add, sub, mul, div, fma, rcp or sqrt, rounded by rz, rm or rp, with the signs of zeros."""
     if dtype.itemsize < 8 and name in ("add", "sub", "mul", "fma"):
         wide = [value.astype(np.float64) for value in values]
         if name == "sub":
@@ -111,12 +112,13 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def _compute_nearest(name: str, *values: Array) -> Array:
+    """Compute an operation by name, rounded to nearest."""
     result: Array = (fma_f64 if name == "fma" and values[0].dtype == np.float64 else _OPERATIONS[name])(*values)
     return result
 
 
 def _compute_exactly(name: str, dtype: np.dtype[Any], rounding: str, *values: Array) -> Array:
-    """Compute an operation, rounded by rz, rm or rp: the nearest results are compared with exact fractions."""
+    """Compute an operation rounded by rz, rm or rp: nearest results are compared with exact fractions and moved."""
     result = np.array(_compute_nearest(name, *values), dtype)
     flat = result.reshape(-1)
     rows = zip(*(value.reshape(-1).tolist() for value in values), strict=True)
@@ -128,7 +130,7 @@ def _compute_exactly(name: str, dtype: np.dtype[Any], rounding: str, *values: Ar
 
 
 def _compare_exactly(name: str, row: list[Fraction], nearest: Any) -> int:
-    """Return the sign of the true value minus the nearest one."""
+    """Return the sign of an operation's exact value minus its nearest float, 0 for NaN or a division by zero."""
     if math.isnan(nearest) or (math.isinf(nearest) and name in ("div", "rcp") and row[-1] == 0):
         return 0
     if math.isinf(nearest):
@@ -139,7 +141,7 @@ def _compare_exactly(name: str, row: list[Fraction], nearest: Any) -> int:
 
 
 def _adjust_nearest(nearest: Any, compared: int, dtype: np.dtype[Any], rounding: str) -> Any:
-    """Move the nearest number to the other side of the true value where the rounding demands it."""
+    """Return the nearest number, or its neighbour where the exact value and the rounding (rz, rm, rp) demand that."""
     if compared == 0:
         return nearest
     positive = nearest > 0 or (nearest == 0 and compared > 0)

@@ -32,14 +32,14 @@ _ROUNDINGS = ("rn", "rz", "rm", "rp")
 
 
 def decode_elementwise(form: Form, operation: Callable[..., Array], result: str, *sources: str) -> None:
-    """Decode `result = operation(sources)` over all active threads, into the types `result` and `sources`."""
+    """Set the step to `result = operation(sources)` for each thread; `result` and `sources` are the operands' types."""
     target = form.write(form.operands[0], result)
     slots = [form.read(operand, name) for operand, name in zip(form.operands[1:], sources, strict=True)]
     form.step.run = build_elementwise_step(operation, target, slots)
 
 
 def decode_same_type(form: Form, operation: Callable[..., Array]) -> None:
-    """Decode an operation whose result and sources all have the opcode's only type."""
+    """Set the step to an elementwise operation whose result and sources all have the opcode's only type."""
     name = form.parse_type().name
     decode_elementwise(form, operation, name, *[name] * (len(form.operands) - 1))
 
@@ -47,16 +47,18 @@ def decode_same_type(form: Form, operation: Callable[..., Array]) -> None:
 def compose_conversions(
     operation: Callable[..., Array], before: Callable[[Array], Array], after: Callable[[Array], Array]
 ) -> Callable[..., Array]:
-    """Return the operation with its sources converted by `before` and its result by `after`."""
+    """Return an operation that converts its sources by `before` and its result by `after`."""
     return lambda *values: after(operation(*map(before, values)))
 
 
 def build_elementwise_step(operation: Callable[..., Array], target: int, slots: list[int]) -> StepFunction:
-    """Return a step function for an operation on slots, without a loop over operands: this is the hot path."""
+    """Return a step function that applies an operation to the source slots and writes the target slot. It has no loop
+    over operands: this is the hot path."""
     if len(slots) == 1:
         (a,) = slots
 
         def run_one(cta: Cta, threads: Threads) -> None:
+            """Write the operation's result on one source slot to the target slot, for these threads."""
             views = cta.views
             views[target][threads] = operation(views[a][threads])
 
@@ -65,12 +67,14 @@ def build_elementwise_step(operation: Callable[..., Array], target: int, slots: 
         a, b = slots
 
         def run_two(cta: Cta, threads: Threads) -> None:
+            """Write the operation's result on two source slots to the target slot, for these threads."""
             views = cta.views
             views[target][threads] = operation(views[a][threads], views[b][threads])
 
         return run_two
 
     def run_many(cta: Cta, threads: Threads) -> None:
+        """Write the operation's result on all source slots to the target slot, for these threads."""
         views = cta.views
         views[target][threads] = operation(*[views[slot][threads] for slot in slots])
 
@@ -78,7 +82,7 @@ def build_elementwise_step(operation: Callable[..., Array], target: int, slots: 
 
 
 def _wrap_float_operation(form: Form, view: PtxType, operation: Callable[..., Array]) -> Callable[..., Array]:
-    """Wrap an operation on floats in what the opcode demands: bf16, `.ftz`, `.sat`, `.relu`."""
+    """Return a float operation with the opcode's bf16 conversion, `.ftz`, `.sat` and `.relu` around it."""
     wrapped = operation
     if view.kind == "bf16":
         wrapped = compose_conversions(operation, bf16_to_f32, f32_to_bf16)
@@ -88,6 +92,8 @@ def _wrap_float_operation(form: Form, view: PtxType, operation: Callable[..., Ar
         inner, top = wrapped, 1.0 if form.has("sat") else np.inf
 
         def compute_clamped(*values: Array) -> Array:
+            """Compute the operation and clamp its result to 0 to 1 for `.sat`, where NaN becomes 0, or to at least 0
+            for `.relu`."""
             result = inner(*values)
             # The interval begins at +0 (CUDA's `__saturatef` gives +0 for x ≤ 0), and −0 lies below it.
             clamped = np.clip(result, 0.0, top) + 0.0
@@ -101,7 +107,8 @@ def _wrap_float_operation(form: Form, view: PtxType, operation: Callable[..., Ar
 
 
 def _apply_rounding(form: Form, view: PtxType, operation: Callable[..., Array], name: str) -> Callable[..., Array]:
-    """Return the operation rounded by `.rz`, `.rm` or `.rp`: numpy rounds to nearest only."""
+    """Return the operation with the opcode's rounding `.rz`, `.rm` or `.rp`, or unchanged for nearest and
+    non-floats."""
     rounding = form.find_modifier(*_ROUNDINGS, default="rn")
     if rounding == "rn" or view.kind != "f":
         return operation
@@ -113,6 +120,8 @@ def _apply_rounding(form: Form, view: PtxType, operation: Callable[..., Array], 
 
 @register_decoder("add", "sub", accepts="rn noftz")
 def _decode_add(form: Form) -> None:
+    """Decode `add` and `sub` into an elementwise step, of integers with or without `.sat`, of floats, or of mixed
+    types."""
     if len(form.types) == 2:
         _decode_mixed(form, form.stem)
         return
@@ -129,6 +138,7 @@ def _decode_add(form: Form) -> None:
 
 @register_decoder("mul", accepts="rn lo hi wide")
 def _decode_mul(form: Form) -> None:
+    """Decode `mul` into an elementwise step: a float product, or the low half, high half or all of an integer one."""
     view = form.parse_type()
     if view.kind in ("f", "bf16"):
         decode_same_type(form, _wrap_float_operation(form, view, _apply_rounding(form, view, np.multiply, "mul")))
@@ -141,6 +151,8 @@ def _decode_mul(form: Form) -> None:
 
 @register_decoder("mad", accepts="lo hi")
 def _decode_mad(form: Form) -> None:
+    """Decode `mad` into an elementwise step: `fma` for floats, or an integer product's low half, high half or all plus
+    a sum."""
     view = form.parse_type()
     if view.kind == "f":
         _decode_fma(form)
@@ -156,11 +168,13 @@ def _decode_mad(form: Form) -> None:
 
 
 def _double_width(view: PtxType) -> PtxType:
+    """Return the type of the same kind with twice the bits."""
     return TYPES[f"{view.kind}{view.bits * 2}"]
 
 
 def _decode_mixed(form: Form, name: str) -> None:
-    """Decode `add.f32.f16 d, a, c` and its like: all operands are halves, except the last one, which is f32."""
+    """Decode add, sub or fma of halves with an f32 last operand and result into an elementwise step; refuse other
+    types. An example is `add.f32.f16 d, a, c`."""
     result, half = form.types
     if result != "f32" or half not in ("f16", "bf16") or form.has("ftz"):
         raise form.unsupported("this combination of types")
@@ -169,6 +183,7 @@ def _decode_mixed(form: Form, name: str) -> None:
     widen: Callable[[Array], Array] = bf16_to_f32 if half == "bf16" else lambda a: a.astype(np.float32)
 
     def compute_exact(*values: Array) -> Array:
+        """Compute the operation in f32 with one rounding, from widened halves and the last operand."""
         *halves, last = values
         wide = [widen(value) for value in halves]
         if name == "fma":
@@ -183,6 +198,7 @@ def _decode_mixed(form: Form, name: str) -> None:
 
 @register_decoder("fma")
 def _decode_fma(form: Form) -> None:
+    """Decode `fma` into an elementwise step with one rounding; halves with an f32 sum are decoded as mixed."""
     if len(form.types) == 2:
         _decode_mixed(form, "fma")
         return
@@ -190,6 +206,7 @@ def _decode_fma(form: Form) -> None:
     rounding = form.find_modifier(*_ROUNDINGS, default="rn")
 
     def compute_fma(a: Array, b: Array, c: Array) -> Array:
+        """Compute `a·b+c` with one rounding; for bf16 as f32 rounded to odd, which the conversion rounds again."""
         if view.name in ("f32", "f32x2"):
             return fma_f32(a, b, c, rounding)
         if view.name == "f64":
@@ -203,6 +220,7 @@ def _decode_fma(form: Form) -> None:
 
 @register_decoder("div", accepts="approx full")
 def _decode_div(form: Form) -> None:
+    """Decode `div` into an elementwise step: floats by the opcode's rounding, integers towards zero."""
     view = form.parse_type()
     if view.kind == "f":
         decode_same_type(form, _wrap_float_operation(form, view, _apply_rounding(form, view, np.divide, "div")))
@@ -211,16 +229,19 @@ def _decode_div(form: Form) -> None:
 
 
 def view_parts(values: Array, type_name: str, count: int) -> Array:
-    """Return the parts of 32-bit values, `count` each, with the sign of a type."""
+    """Return the `count` parts of each 32-bit value, lowest first, as signed or unsigned by the first letter of a
+    type."""
     part = np.dtype(f"{'i' if type_name[0] == 's' else 'u'}{4 // count}")
     return np.ascontiguousarray(values).view(part).reshape(-1, count)
 
 
 @register_decoder("dp4a")
 def _decode_dp4a(form: Form) -> None:
+    """Decode `dp4a` into an elementwise step that adds a dot product of four bytes to a sum."""
     left, right = form.types[-2], form.types[-1]
 
     def dot_bytes(a: Array, b: Array, c: Array) -> Array:
+        """Return `c` plus the sum of the products of the bytes of `a` and `b`."""
         total: Array = (view_parts(a, left, 4).astype(np.int64) * view_parts(b, right, 4)).sum(axis=1) + c
         return total.astype(np.uint32)
 
@@ -228,13 +249,14 @@ def _decode_dp4a(form: Form) -> None:
 
 
 def select_float_extreme(stem: str, propagates_nan: bool) -> Callable[[Array, Array], Array]:
-    """Return `min` or `max` of floats, with −0 below +0."""
+    """Return a `min` or `max` function of floats, with −0 below +0; a NaN wins only if `propagates_nan`."""
     is_min = stem == "min"
     pick: Callable[[Array, Array], Array] = np.fmin if is_min else np.fmax
     if propagates_nan:
         pick = np.minimum if is_min else np.maximum
 
     def choose_extreme(a: Array, b: Array) -> Array:
+        """Return the smaller or larger of two floats, −0 counting as below +0."""
         picked = pick(a, b)
         if picked.all():
             return picked
@@ -245,12 +267,14 @@ def select_float_extreme(stem: str, propagates_nan: bool) -> Callable[[Array, Ar
 
 @register_decoder("min", "max")
 def _decode_min_max(form: Form) -> None:
+    """Decode `min` and `max` into an elementwise step, with `.abs`, `.xorsign`, `.NaN`, `.relu` and three operands."""
     view = form.parse_type()
     operation: Callable[..., Array] = np.minimum if form.stem == "min" else np.maximum
     if view.kind in ("f", "bf16"):
         pick = select_float_extreme(form.stem, form.has("NaN"))
 
         def choose_with_sign(a: Array, b: Array) -> Array:
+            """Return the extreme of two magnitudes, with the product of the operands' signs (`.xorsign.abs`)."""
             # `.xorsign.abs`: the extreme magnitude, with the product of the signs.
             sign = np.where(np.signbit(a) ^ np.signbit(b), -1.0, 1.0)
             return np.copysign(pick(np.abs(a), np.abs(b)), sign).astype(a.dtype)
@@ -270,6 +294,7 @@ def _decode_min_max(form: Form) -> None:
 
 @register_decoder("abs", "neg", accepts="ftz")
 def _decode_abs_neg(form: Form) -> None:
+    """Decode `abs` and `neg` into an elementwise step; for bf16 it changes the sign bit only."""
     view = form.parse_type()
     operation: Callable[..., Array] = np.abs if form.stem == "abs" else np.negative
     if view.kind == "bf16":
@@ -296,16 +321,20 @@ _TRANSCENDENTALS: dict[str, Callable[[Array], Array]] = {
 
 @register_decoder(*_TRANSCENDENTALS, accepts="approx ftz")
 def _decode_transcendental(form: Form) -> None:
+    """Decode rcp, sqrt, rsqrt, ex2, lg2, sin, cos and tanh into an elementwise step computed in float64 and rounded
+    once."""
     view = form.parse_type()
     function = _TRANSCENDENTALS[form.stem]
     rounding = form.find_modifier(*_ROUNDINGS, default="rn")
 
     def compute_in_f64(values: Array) -> Array:
+        """Compute the function in float64 and round the result once, to the type or to f32 for bf16."""
         # Computed in float64 and rounded once: as good as the best approximation the hardware may give.
         result_type = np.dtype(np.float32) if view.kind == "bf16" else view.dtype
         return narrow_float(function(values.astype(np.float64)), result_type, rounding)
 
     def approximate_in_f64(values: Array) -> Array:
+        """Compute the function from the upper words of f64 arguments, and keep only the result's upper words."""
         # Only the upper halves of argument and result count.
         upper = (values.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
         return (function(upper).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
@@ -332,11 +361,13 @@ _PREDICATE_OPERATIONS = {"and": np.logical_and, "or": np.logical_or, "xor": np.l
 
 
 def _is_unordered(a: Array, b: Array) -> Array:
+    """Return whether either of two floats is NaN."""
     return np.isnan(a) | np.isnan(b)
 
 
 def _select_float_test(name: str) -> Callable[[Any, Any], Any]:
-    """Return a comparison of floats: `lt` is false where either is NaN, `ltu` true, and `num` and `nan` test for it."""
+    """Return a comparison of floats by name: `lt` is false if either is NaN, `ltu` true; `num` and `nan` test for
+    NaN."""
     if name == "num":
         return lambda a, b: ~_is_unordered(a, b)
     if name == "nan":
@@ -353,7 +384,8 @@ _FLOAT_TESTS = ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", 
 
 
 def _select_test(form: Form, view: PtxType) -> Callable[[Any, Any], Any]:
-    """Return the comparison of an opcode, on numbers as their registers hold them."""
+    """Return the opcode's comparison of numbers as registers hold them (bf16 widened, `.ftz` applied); fault if it has
+    none."""
     is_float = view.kind in ("f", "bf16")
     name = form.find_modifier(*(_FLOAT_TESTS if is_float else _INTEGER_TESTS))
     if not name:
@@ -369,7 +401,7 @@ def _select_test(form: Form, view: PtxType) -> Callable[[Any, Any], Any]:
 
 
 def read_predicate(form: Form, operand: Operand) -> tuple[int, bool]:
-    """Return the slot of `p` or `!p`, and whether it is negated."""
+    """Return the slot of a predicate operand `p` or `!p`, and whether it is negated."""
     if isinstance(operand, NotPred):
         return form.read(operand.reg, "pred"), True
     return form.read(operand, "pred"), False
@@ -377,6 +409,8 @@ def read_predicate(form: Form, operand: Operand) -> tuple[int, bool]:
 
 @register_decoder("setp")
 def _decode_setp(form: Form) -> None:
+    """Decode `setp` into a step that compares two numbers into one or two predicates, with or without a third
+    predicate."""
     view = form.parse_type()
     test = _select_test(form, view)
     target, other_slot = form.write_pair(form.operands[0], "pred")
@@ -389,6 +423,8 @@ def _decode_setp(form: Form) -> None:
 
     @form.set_run
     def run_setp(cta: Cta, threads: Threads) -> None:
+        """Write the comparison, combined with the third predicate, and to the second target its opposite. For packed
+        halves the second is the upper half's comparison."""
         views = cta.views
         result = test(views[a][threads], views[b][threads])
         # Of packed halves the second result is that of the upper half, of single numbers it is the opposite.
@@ -403,6 +439,7 @@ def _decode_setp(form: Form) -> None:
 
 @register_decoder("set")
 def _decode_set(form: Form) -> None:
+    """Decode `set` into a step that compares two numbers and writes all ones or 1.0 where true, zero elsewhere."""
     view, result = form.parse_type(-1), form.parse_type(0)
     test = _select_test(form, view)
     # Integers get all ones, floats 1.0.
@@ -423,6 +460,7 @@ def _decode_set(form: Form) -> None:
     extra, is_negated = read_predicate(form, form.operands[3])
 
     def select_with_predicate(a: Array, b: Array, c: Array) -> Array:
+        """Return the true value where the comparison combined with the third predicate holds, zero elsewhere."""
         other = c ^ is_negated
         return np.where(combine(test(a, b), other[:, None] if view.lanes == 2 else other), value, zero)
 
@@ -431,9 +469,11 @@ def _decode_set(form: Form) -> None:
 
 @register_decoder("slct", accepts="ftz")
 def _decode_slct(form: Form) -> None:
+    """Decode `slct` into an elementwise step that chooses between two values by the sign of a third."""
     name, by = form.types[0], form.types[1]
 
     def choose_by_sign(a: Array, b: Array, c: Array) -> Array:
+        """Return `a` where `c` is at least zero, `b` elsewhere."""
         sign = flush_subnormals(c) if form.has("ftz") and by == "f32" else c
         return np.where(sign >= 0, a, b)
 
@@ -452,6 +492,8 @@ _FLOAT_CLASS_TESTS: dict[str, Callable[[Array], Array]] = {
 
 @register_decoder("testp")
 def _decode_testp(form: Form) -> None:
+    """Decode `testp` into an elementwise step that tests the class of a float, such as finite; other tests are
+    unsupported."""
     name = form.find_modifier(*_FLOAT_CLASS_TESTS)
     if not name:
         raise form.unsupported("an unknown test")
@@ -460,6 +502,7 @@ def _decode_testp(form: Form) -> None:
 
 @register_decoder("selp")
 def _decode_selp(form: Form) -> None:
+    """Decode `selp` into an elementwise step that chooses between two values by a predicate or its negation."""
     name = form.parse_type().name
     target = form.write(form.operands[0], name)
     a, b = form.read(form.operands[1], name), form.read(form.operands[2], name)

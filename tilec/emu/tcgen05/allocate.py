@@ -20,7 +20,8 @@ _WARP = 32
 
 
 def _split_off_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Array:
-    """Leave one warp in the group, since it may have to wait alone; the others go on, or repeat the step."""
+    """Leave the first warp in the group and return it; other warps repeat the step, idle threads go on; fault on part
+    of one."""
     first, *others = split_into_warps(cta, threads, name)
     idle = np.setdiff1d(group.indices, cta.thread_ids[threads])
     if len(idle):
@@ -31,8 +32,8 @@ def _split_off_warp(cta: Cta, group: Group, threads: Threads, name: str) -> Arra
 
 
 def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int) -> int | None:
-    """Return the number of the pair's collective that a warp has reached, or park it and return None until its peer
-    has."""
+    """Return the number of the pair's collective that a warp reached; park it and return None before its peer has. Each
+    block numbers its own `name` instructions; different column counts are a fault."""
     mine, peer = (tmem.get_tensor_memory(block) for block in (cta, cta.cluster.ctas[cta.rank ^ 1]))
     key = (int(warp[0]), group.pc)
     entered, met = mine.entered.setdefault(name, []), peer.entered.setdefault(name, [])
@@ -50,7 +51,7 @@ def _wait_for_peer(cta: Cta, group: Group, warp: Array, name: str, columns: int)
 
 
 def _find_free_columns(memories: list[tmem.TensorMemory], columns: int) -> int | None:
-    """Return the first columns that are free in all of these memories, or None."""
+    """Return the first aligned run of `columns` columns that is free in all of these memories, or None."""
     units = columns // tmem.UNIT
     for start in range(0, tmem.COLUMNS // tmem.UNIT, units):
         if all(memory.is_free[start : start + units].all() for memory in memories):
@@ -60,6 +61,8 @@ def _find_free_columns(memories: list[tmem.TensorMemory], columns: int) -> int |
 
 @register_decoder("tcgen05.alloc", accepts="shared::cta")
 def _decode_alloc(form: Form) -> None:
+    """Decode `tcgen05.alloc` into a step by which a warp, or one of each block of a pair, allocates columns or waits
+    for some."""
     form.step.gather = _WARP
     group_size = read_cta_group(form)
     pointer = form.build_address(form.operands[0])
@@ -67,6 +70,8 @@ def _decode_alloc(form: Form) -> None:
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        """Allocate columns for a warp, store their address and return True; or park it for its peer or columns and
+        return False."""
         warp = _split_off_warp(cta, group, threads, "tcgen05.alloc")
         columns = require_uniform(cta.views[columns_slot][warp], "the number of columns")
         memory = tmem.get_tensor_memory(cta)
@@ -103,12 +108,15 @@ def _decode_alloc(form: Form) -> None:
 
 @register_decoder("tcgen05.dealloc")
 def _decode_dealloc(form: Form) -> None:
+    """Decode `tcgen05.dealloc` into a step by which a warp, or one of each block of a pair, frees its columns."""
     form.step.gather = _WARP
     group_size = read_cta_group(form)
     address_slot, columns_slot = form.read(form.operands[0], "u32"), form.read(form.operands[1], "u32")
 
     @form.set_control
     def move_group(cta: Cta, group: Group, threads: Threads) -> bool:
+        """Free one warp's columns, whose operations must be over, or park it and return False until its peer frees them
+        too."""
         warp = _split_off_warp(cta, group, threads, "tcgen05.dealloc")
         find_group_blocks(cta, group_size)
         columns = require_uniform(cta.views[columns_slot][warp], "the number of columns")
@@ -132,10 +140,12 @@ def _decode_dealloc(form: Form) -> None:
 
 @register_decoder("tcgen05.relinquish_alloc_permit")
 def _decode_relinquish(form: Form) -> None:
+    """Decode `tcgen05.relinquish_alloc_permit` into a step after which the block may allocate no more tensor memory."""
     form.step.gather = _WARP
     read_cta_group(form)
 
     @form.set_run
     def run_relinquish(cta: Cta, threads: Threads) -> None:
+        """Note that the block gives up allocating tensor memory; a divergent warp is a fault."""
         split_into_warps(cta, threads, "tcgen05.relinquish_alloc_permit")
         tmem.get_tensor_memory(cta).is_relinquished = True

@@ -49,11 +49,13 @@ class TensorProduct:
 
 
 def _descriptor_fault(bits: int, what: str) -> Fault:
+    """Return a fault about an instruction descriptor; `what` completes the sentence."""
     return Fault("bad-descriptor", f"instruction descriptor {bits:#010x} {what}")
 
 
 def _decode_element(bits: int, code: int, kind: str, name: str) -> str:
-    """Return the type that a code stands for, as an operand of a kind."""
+    """Return the element type that a code stands for in a kind of product; fault on an unknown code. `name` is the
+    matrix."""
     found = _ELEMENT_TYPES[kind].get(code)
     if found is None:
         raise _descriptor_fault(bits, f"has type {code} for {name}, which .kind::{kind} does not know")
@@ -62,8 +64,8 @@ def _decode_element(bits: int, code: int, kind: str, name: str) -> str:
 
 @lru_cache(maxsize=256)
 def decode_product(bits: int, kind: str, group: int, is_stationary: bool, vector: int) -> TensorProduct:
-    """Decode an instruction descriptor. Raises `Fault` on reserved bits, types and shapes that the kind, the number of
-    blocks, or weight-stationary operation does not allow."""
+    """Return the product that an instruction descriptor describes; fault on reserved bits, types or shapes not allowed.
+    What is allowed depends on the kind, the number of blocks, and weight-stationary operation."""
     if kind in BLOCK_SCALED:
         product = _decode_block_scaled(bits, kind, vector)
     else:
@@ -75,7 +77,7 @@ def decode_product(bits: int, kind: str, group: int, is_stationary: bool, vector
 
 
 def _decode_plain(bits: int, kind: str, is_stationary: bool) -> TensorProduct:
-    """Decode the descriptor of a product without scales."""
+    """Return the product that a descriptor without scales describes; fault on reserved bits and unknown types."""
     if bits & _PLAIN_RESERVED or bits & 0b11 or (bits >> 30 and not is_stationary):
         raise _descriptor_fault(bits, "has bits set that must be zero")
     if kind == "i8" and bits >> 13 & 0b11:
@@ -103,7 +105,8 @@ def _decode_plain(bits: int, kind: str, is_stationary: bool) -> TensorProduct:
 
 
 def _decode_block_scaled(bits: int, kind: str, vector: int) -> TensorProduct:
-    """Decode the descriptor of a product with `vector` scales along k."""
+    """Return the product that a descriptor with `vector` scales along k describes; fault on reserved bits and bad
+    scales."""
     is_four_bit = kind != "mxf8f6f4"
     if bits & (_FOUR_BIT_RESERVED if is_four_bit else _BLOCK_RESERVED):
         raise _descriptor_fault(bits, "has bits set that must be zero")
@@ -137,7 +140,7 @@ def _decode_block_scaled(bits: int, kind: str, vector: int) -> TensorProduct:
 
 
 def _check_shape(bits: int, product: TensorProduct, group: int, is_stationary: bool) -> None:
-    """Check M and N by the table "Various combinations of .kind and shapes"."""
+    """Fault unless the kind allows a product's M and N, by the table "Various combinations of .kind and shapes"."""
     m, n, kind = product.m, product.n, product.kind
     if is_stationary:
         is_legal = m in (32, 64, 128) and n in (64, 128, 256)

@@ -45,7 +45,8 @@ class LanePart:
 
 
 def _split_lanes(product: TensorProduct, group: int, is_stationary: bool, base: int) -> list[LanePart]:
-    """Return the parts of a block's share of D, whose address is in lane `base`: layouts A to G."""
+    """Return the lanes and columns of a block's share of D, by the manual's layouts A to G; fault unless `base` is
+    legal. `base` is the lane of D's address."""
     n, rows = product.n, product.m // group
     if rows == 64 and group == 1 and not is_stationary:
         if base not in (0, 16):
@@ -82,7 +83,7 @@ class OperandColumns:
 
 
 def _parse_vector_size(form: Form, kind: str) -> int:
-    """Return the number of scales along k."""
+    """Return the number of scales along k that the opcode asks for, 0 without scales; fault if the kind forbids it."""
     if kind not in BLOCK_SCALED:
         if form.has("block_scale"):
             raise form.unsupported("scales")
@@ -110,7 +111,8 @@ class ExtraOperands:
 
 
 def _parse_extra_operands(form: Form, kind: str, group: int, is_stationary: bool, vector: int) -> ExtraOperands:
-    """Return the operands after the instruction descriptor, which depend on the kind."""
+    """Return the operands after the instruction descriptor; refuse others than the kind has. They are scales, a disable
+    mask, enable-input-d, and a shift or zero mask."""
     rest = list(form.operands[4:])
     extras = ExtraOperands([])
     if vector:
@@ -135,6 +137,8 @@ def _parse_extra_operands(form: Form, kind: str, group: int, is_stationary: bool
 
 @register_decoder("tcgen05.mma", "tcgen05.mma.ws")
 def _decode_mma(form: Form) -> None:
+    """Decode `tcgen05.mma` and `.ws` into a step that issues asynchronous products; a sparse or shifted A is
+    unsupported."""
     if form.has("sp"):
         raise form.unsupported("a sparse A")
     if form.has("ashift"):
@@ -162,6 +166,8 @@ def _decode_mma(form: Form) -> None:
     zero_slot = form.read(extras.zero_mask, "b64") if extras.zero_mask is not None else -1
 
     def issue_product(cta: Cta, thread: int, d_place: int, a_operand: int, b_bits: int, *scales: int) -> None:
+        """Issue one thread's product: claim operands and queue the computation; fault on misaligned or unready
+        operands."""
         views = cta.views
         product = decode_product(int(views[idesc_slot][thread]), kind, group, is_stationary, vector)
         base, d_column = tcgen05.split_address(d_place)
@@ -211,7 +217,8 @@ def _decode_mma(form: Form) -> None:
 def _claim_tensor_memory(
     mma: TensorOperation, share: BlockShare, product: TensorProduct, places: OperandColumns, keeps: bool, group: int
 ) -> None:
-    """Claim one block's tensor memory operands for a product; they must be ready."""
+    """Record the reads and writes of one block's tensor memory by a product, which fault unless the operands are
+    ready."""
     memory = tmem.get_tensor_memory(share.cta)
     for part in share.parts:
         if share.a_rows is None:
@@ -229,14 +236,15 @@ def _claim_tensor_memory(
 
 
 def _locate_scales(first: int, count: int) -> tmem.CellRegion:
-    """Return the cells of scales, [quarter of the lanes, row]: 32 rows lie in one column, and again in every
-    quarter."""
+    """Return the tensor memory cells of `count` scales, [quarter of the lanes, row], from column `first` on. 32 rows
+    lie in one column, and again in every quarter."""
     row = np.arange(count)[None, :]
     return tmem.CellRegion(32 * np.arange(4)[:, None] + row % 32, first + row // 32 + np.zeros((4, 1), np.int64))
 
 
 def _decode_zero_columns(bits: int, product: TensorProduct) -> Array | None:
-    """Return a mask of the columns of B that count as zero, by a zero-column mask descriptor; None for no mask."""
+    """Return a mask of the columns of B that a zero-column mask zeroes, None if it is off; fault on shifts and reserved
+    bits."""
     if not bits >> 39 & 1:
         return None
     if bits >> 56 & 0x3F:
@@ -258,7 +266,7 @@ def _decode_zero_columns(bits: int, product: TensorProduct) -> Array | None:
 
 
 def _decode_numbers(data: Array, kind: str, product: TensorProduct) -> Array:
-    """Decode the elements of [.., bytes] of shared memory along the last axis."""
+    """Return shared memory bytes as the product's numbers, along the last axis, padded 4- and 6-bit codes included."""
     if kind in _PACKED_BITS and product.kind not in ("mxf4", "mxf4nvf4"):
         codes = tcgen05.unpack_codes(data.reshape(*data.shape[:-1], -1, 16), _PACKED_BITS[kind])
         return FORMAT_DECODERS[kind](codes.reshape(*data.shape[:-1], -1))
@@ -266,7 +274,7 @@ def _decode_numbers(data: Array, kind: str, product: TensorProduct) -> Array:
 
 
 def _decode_packed_numbers(data: Array, kind: str, product: TensorProduct) -> Array:
-    """Decode elements that lie next to each other, without padding, along the last axis."""
+    """Return bytes as the product's numbers, along the last axis, where elements lie side by side without padding."""
     if product.kind in ("mxf4", "mxf4nvf4"):
         codes = np.stack([data & np.uint8(0xF), data >> np.uint8(4)], -1)
         return FORMAT_DECODERS[kind](codes.reshape(*data.shape[:-1], -1))
@@ -275,14 +283,14 @@ def _decode_packed_numbers(data: Array, kind: str, product: TensorProduct) -> Ar
 
 
 def _load_shared_matrix(cta: Cta, rows: Array, kind: str, is_mn_major: bool, product: TensorProduct) -> Array:
-    """Return a shared operand as [row, k]."""
+    """Return the numbers of an operand in shared memory, [row, k], from its 16-byte rows."""
     matrix = _decode_numbers(cta.shared.rows[rows].reshape(rows.shape[0], -1), kind, product)
     return matrix.T if is_mn_major else matrix
 
 
 def _load_lanes_matrix(cta: Cta, lanes: Array, column: int, product: TensorProduct) -> Array:
-    """Return A in tensor memory as [lane, k]: elements of 4 and 6 bits lie in bytes of their own, except those of
-    mxf4."""
+    """Return the numbers of A in tensor memory, [lane, k], from eight columns of these lanes. Elements of 4 and 6 bits
+    lie in bytes of their own, except those of mxf4."""
     data = np.ascontiguousarray(tmem.get_tensor_memory(cta).words[lanes, column : column + _A_COLUMNS]).view(np.uint8)
     if product.a_kind == "e2m1" and product.kind not in ("mxf4", "mxf4nvf4"):
         data = data >> np.uint8(2)
@@ -290,7 +298,8 @@ def _load_lanes_matrix(cta: Cta, lanes: Array, column: int, product: TensorProdu
 
 
 def _load_scales(cta: Cta, first: int, count: int, place: int, product: TensorProduct) -> Array:
-    """Return the factor of every element, [quarter of the lanes, row, k]."""
+    """Return the scale of every element of an operand, [quarter of the lanes, row, k]. `place` is the byte of a word at
+    which they begin."""
     cells = _locate_scales(first, count)
     words = np.ascontiguousarray(tmem.get_tensor_memory(cta).words[cells.lanes, cells.columns])
     codes = words.view(np.uint8).reshape(4, count, 4)[:, :, place : place + product.vector]
@@ -301,7 +310,7 @@ def _load_scales(cta: Cta, first: int, count: int, place: int, product: TensorPr
 def _multiply_shares(
     shares: list[BlockShare], product: TensorProduct, places: OperandColumns, kept: float, zeros: Array | None
 ) -> None:
-    """Compute D = A·B + D·kept in all blocks."""
+    """Compute D = ±A·B + D·kept in the tensor memory of all blocks; columns marked in `zeros` count as zero in B."""
     halves = [
         _load_shared_matrix(share.cta, share.b_rows, product.b_kind, product.b_is_mn_major, product) for share in shares
     ]
@@ -324,7 +333,7 @@ def _multiply_shares(
 def _multiply_scaled(
     share: BlockShare, part: LanePart, a: Array, b: Array, product: TensorProduct, places: OperandColumns
 ) -> Array:
-    """Return the product of A and B times their scales; each quarter of the lanes uses its own copies."""
+    """Return one part's product of A and B times their scales; each quarter of the lanes uses its own copies."""
     a_scales = _load_scales(share.cta, places.a_scales, len(a), product.a_scale_id, product)
     b_scales = _load_scales(share.cta, places.b_scales, product.n, product.b_scale_id, product)
     result = np.empty((len(a), part.columns))
@@ -340,7 +349,7 @@ def _multiply_scaled(
 def _accumulate_part(
     share: BlockShare, part: LanePart, result: Array, product: TensorProduct, column: int, kept: float
 ) -> None:
-    """Add D times `kept` to a product, and write the sum to the enabled lanes of D."""
+    """Add `kept` times the old D to one part's product, and write the sum, in D's type, to the enabled lanes."""
     memory = tmem.get_tensor_memory(share.cta)
     chosen = share.enabled[part.lanes]
     lanes = part.lanes[chosen]

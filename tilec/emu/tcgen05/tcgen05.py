@@ -37,7 +37,7 @@ _WARP = 32
 
 
 def read_cta_group(form: Form) -> int:
-    """Return the number of blocks that take part, 1 or 2, which all tcgen05 instructions of a kernel must share."""
+    """Return the opcode's number of blocks, 1 or 2; fault unless all tcgen05 instructions of the kernel share it."""
     group = form.find_modifier("cta_group::1", "cta_group::2")
     if not group:
         raise form.unsupported("no .cta_group")
@@ -49,7 +49,8 @@ def read_cta_group(form: Form) -> int:
 
 
 def find_group_blocks(cta: Cta, group: int) -> list[Cta]:
-    """Return the blocks whose tensor memory an instruction accesses: this one, or its pair, the even rank first."""
+    """Return the blocks whose tensor memory is accessed: this one, or its pair, the even rank first; fault without a
+    peer."""
     if group == 1:
         return [cta]
     if cta.rank ^ 1 >= len(cta.cluster.ctas):
@@ -58,8 +59,8 @@ def find_group_blocks(cta: Cta, group: int) -> list[Cta]:
 
 
 def require_running_blocks(cta: Cta, group: int, name: str) -> list[Cta]:
-    """Return the blocks of an operation that one thread issues to the tensor cores; the peer block must be running
-    ("Issue Granularity")."""
+    """Return the blocks of an operation that one thread issues to the tensor cores; fault if one has ended. The rule is
+    "Issue Granularity" in the PTX manual."""
     blocks = find_group_blocks(cta, group)
     for block in blocks:
         if block.is_done:
@@ -68,7 +69,7 @@ def require_running_blocks(cta: Cta, group: int, name: str) -> list[Cta]:
 
 
 def split_into_warps(cta: Cta, threads: Threads, name: str) -> list[Array]:
-    """Return the warps that run an instruction, which must be whole."""
+    """Return the threads of each warp that runs an instruction; fault unless the warps are whole."""
     members = cta.thread_ids[threads]
     warps = members // _WARP
     if len(members) % _WARP or (warps != warps[::_WARP].repeat(_WARP)).any():
@@ -77,18 +78,19 @@ def split_into_warps(cta: Cta, threads: Threads, name: str) -> list[Array]:
 
 
 def require_uniform(values: Array, what: str) -> int:
-    """Return the value that all lanes of a warp must share."""
+    """Return the value that all lanes of a warp have; fault if they differ."""
     if not (values == values[0]).all():
         raise Fault("divergent-warp", f"{what} differs between the lanes of a warp")
     return int(values[0])
 
 
 def warp_slice(warp: Array) -> slice:
+    """Return a warp's threads as a slice."""
     return slice(int(warp[0]), int(warp[0]) + _WARP)
 
 
 def split_address(address: int) -> tuple[int, int]:
-    """Return lane and column of an address in tensor memory."""
+    """Return the lane and the column of an address in tensor memory."""
     return address >> 16 & 0xFFFF, address & 0xFFFF
 
 
@@ -100,8 +102,8 @@ _PER_REPEAT = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2":
 
 @lru_cache(maxsize=64)
 def locate_fragment(shape: str, count: int, split: int, is_packed: bool) -> tuple[Array, Array]:
-    """Return lane and column, from the address on, of each [thread of the warp, register]; packed registers hold the
-    lower halves of this column and the next."""
+    """Return lane and column, relative to the address, of each [thread of the warp, register] of a load or store.
+    Packed registers hold the lower halves of this column and the next."""
     thread, register = np.arange(_WARP)[:, None], np.arange(count)[None, :]
     wide = 2 if is_packed else 1
     zero = np.zeros((_WARP, count), np.int64)
@@ -131,7 +133,7 @@ class TensorLoad(RegisterOwner):
         self._effect = effect
 
     def check_access(self, step: Step) -> None:
-        """Wait for the load, since an instruction reads its registers; a write of them is a fault."""
+        """Complete the load, since an instruction reads its registers; a write of them is a fault."""
         if not step.written.isdisjoint(self.accumulators):
             message = f"overwrites a register that tcgen05.ld of PTX line {self.line} loads"
             raise Fault("missing-tcgen05-wait", f"{message}, which no tcgen05.wait::ld has waited for")
@@ -139,13 +141,15 @@ class TensorLoad(RegisterOwner):
         self.end()
 
     def end(self) -> None:
+        """Take back the ownership of the load's registers."""
         self._state.release_registers([self])
 
 
 def _decode_fragment(
     form: Form, operand_index: int, split_index: int
 ) -> tuple[tuple[Array, Array], list[int], bool, int]:
-    """Return the cells of a load or store, its register slots, whether they are packed, and the lane unit."""
+    """Return a load's or store's relative cells, register slots, whether packed, and lane alignment; fault on a bad
+    shape."""
     shape = form.find_modifier(*_PER_REPEAT)
     found = form.match(r"x\d+")
     repeat = found[0] if found else ""
@@ -168,7 +172,8 @@ def _decode_fragment(
 def _locate_region(
     cells: tuple[Array, Array], warp: Array, address: int, unit: int, is_packed: bool, name: str
 ) -> tmem.CellRegion:
-    """Return the cells of one warp's access, which must lie in the warp's quarter of the lanes."""
+    """Return the cells of one warp's access; fault unless they lie in the warp's quarter of the lanes and are
+    aligned."""
     lane, column = split_address(address)
     quarter = int(warp[0]) // _WARP % 4
     if lane // 32 != quarter:
@@ -184,6 +189,7 @@ def _locate_region(
 
 @register_decoder("tcgen05.ld")
 def _decode_ld(form: Form) -> None:
+    """Decode `tcgen05.ld` into a step that issues asynchronous loads of tensor memory into each warp's registers."""
     form.step.gather = _WARP
     cells, slots, is_packed, unit = _decode_fragment(form, 0, 2)
     places = frozenset(
@@ -193,6 +199,7 @@ def _decode_ld(form: Form) -> None:
 
     @form.set_run
     def run_ld(cta: Cta, threads: Threads) -> None:
+        """Issue a load for each warp, which owns its registers until it is waited for."""
         memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, "tcgen05.ld"):
             own_threads = warp_slice(warp)
@@ -202,6 +209,7 @@ def _decode_ld(form: Form) -> None:
             memory.record_read(load, region, "tcgen05.ld")
 
             def read_cells(own_threads: slice = own_threads, region: tmem.CellRegion = region) -> None:
+                """Copy the cells to the warp's registers, two halves to a register if packed."""
                 data = memory.words[region.lanes, region.columns]
                 if is_packed:
                     data = data[..., 0] & np.uint32(0xFFFF) | data[..., 1] << np.uint32(16)
@@ -217,6 +225,7 @@ def _decode_ld(form: Form) -> None:
 
 @register_decoder("tcgen05.st")
 def _decode_st(form: Form) -> None:
+    """Decode `tcgen05.st` into a step that issues asynchronous stores of each warp's registers to tensor memory."""
     form.step.gather = _WARP
     # The offset of the second half comes before the registers.
     values_index = len(form.operands) - 1
@@ -225,6 +234,7 @@ def _decode_st(form: Form) -> None:
 
     @form.set_run
     def run_st(cta: Cta, threads: Threads) -> None:
+        """Issue a store for each warp, of the values that its registers have now."""
         memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, "tcgen05.st"):
             own_threads = warp_slice(warp)
@@ -237,6 +247,7 @@ def _decode_st(form: Form) -> None:
             memory.record_write(store, region, "tcgen05.st")
 
             def write_cells(region: tmem.CellRegion = region, values: Array = values) -> None:
+                """Copy the values that the warp's registers had at issue to the cells."""
                 memory.words[region.lanes, region.columns] = values
 
             memory.issue(store, AsyncEffect(write_cells))
@@ -244,11 +255,13 @@ def _decode_st(form: Form) -> None:
 
 @register_decoder("tcgen05.wait::ld", "tcgen05.wait::st")
 def _decode_wait(form: Form) -> None:
+    """Decode `tcgen05.wait::ld` and `wait::st` into a step that completes each warp's pending loads or stores."""
     form.step.gather = _WARP
     name = f"tcgen05.{form.stem[-2:]}"
 
     @form.set_run
     def run_wait(cta: Cta, threads: Threads) -> None:
+        """Complete the pending loads, or stores, of each of these warps."""
         memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, form.stem):
             first = int(cta.actors[warp[0]])
@@ -257,10 +270,14 @@ def _decode_wait(form: Form) -> None:
 
 @register_decoder("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
 def _decode_fence(form: Form) -> None:
+    """Decode the two `tcgen05.fence` into a step that publishes these threads' operations, or updates what they
+    know."""
     is_before = form.stem.endswith("before_thread_sync")
 
     @form.set_run
     def run_fence(cta: Cta, threads: Threads) -> None:
+        """Publish these threads' operations on tensor memory, or let what they know of others count for their next
+        ones."""
         memory = tmem.get_tensor_memory(cta)
         (memory.fence_before if is_before else memory.fence_after)(cta.actors[threads])
 
@@ -271,8 +288,8 @@ def _decode_fence(form: Form) -> None:
 def claim_shared_operand(
     cta: Cta, user: TensorOperation, bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool, what: str
 ) -> Array:
-    """Return the 16-byte rows of shared memory of an operand (see `find_matrix_rows`), which the operation may read
-    until a commit for it has been waited for."""
+    """Return an operand's 16-byte shared rows, read by `user` until its commit is waited for; fault if unready or out
+    of bounds. Rows that TMA swizzled otherwise are a fault too (see `find_matrix_rows`)."""
     descriptor = decode_tensor_descriptor(bits)
     rows = find_matrix_rows(descriptor, extent, k, element_bytes, is_mn_major)
     memory = cta.shared
@@ -294,7 +311,7 @@ _MULTICASTS = {"64x128b": ("warpx2::02_13", "warpx2::01_23"), "32x128b": ("warpx
 
 
 def _map_lanes_to_rows(shape: str, multicast: str) -> Array:
-    """Return the source row that each lane receives."""
+    """Return the source row that each lane of a `tcgen05.cp` receives, by shape and multicast."""
     lane = np.arange(tmem.LANES)
     if multicast == "warpx4":
         return lane % 32
@@ -306,7 +323,8 @@ def _map_lanes_to_rows(shape: str, multicast: str) -> Array:
 
 
 def unpack_codes(chunks: Array, bits: int) -> Array:
-    """Unpack [.., 16 bytes] that begin with 16 codes of 4 or 6 bits, the rest being padding, to [.., 16] codes."""
+    """Unpack 16 codes of 4 or 6 bits from each [.., 16 bytes] to a byte each, [.., 16]; the rest of the bytes is
+    padding."""
     if bits == 4:
         low = chunks[..., :8]
         return np.stack([low & np.uint8(0xF), low >> np.uint8(4)], -1).reshape(chunks.shape)
@@ -318,7 +336,7 @@ def unpack_codes(chunks: Array, bits: int) -> Array:
 
 
 def _decompress_chunks(chunks: Array, source_format: str) -> Array:
-    """Return chunks of 16 bytes with codes of 4 and 6 bits spread to a byte each."""
+    """Return 16-byte chunks with packed codes of 4 or 6 bits spread to a byte each, unchanged without such a format."""
     if source_format == "b4x16_p64":
         # A 4-bit float lies in bits 5:2 of its container.
         return np.left_shift(unpack_codes(chunks, 4), np.uint8(2))
@@ -327,6 +345,8 @@ def _decompress_chunks(chunks: Array, source_format: str) -> Array:
 
 @register_decoder("tcgen05.cp")
 def _decode_cp(form: Form) -> None:
+    """Decode `tcgen05.cp` into a step that issues asynchronous copies from shared to tensor memory; refuse unknown
+    shapes."""
     group_size = read_cta_group(form)
     shape = form.find_modifier(*_COPIES)
     multicast = form.find_modifier("warpx2::02_13", "warpx2::01_23", "warpx4")
@@ -341,6 +361,8 @@ def _decode_cp(form: Form) -> None:
     row_of = _map_lanes_to_rows(shape, multicast)
 
     def issue_copy(cta: Cta, thread: int, place: int, bits: int) -> None:
+        """Claim source and destination of one thread's copy in each block, and queue it as asynchronous; fault if
+        misaligned."""
         lane, column = split_address(place)
         if (lane and shape != "4x256b") or lane >= 32:
             raise Fault("misaligned", f"tcgen05.cp of .{shape} to lane {lane} of tensor memory")
@@ -356,6 +378,7 @@ def _decode_cp(form: Form) -> None:
             copied.append((block, rows))
 
         def copy_rows() -> None:
+            """Copy the source rows, decompressed, to the lanes of each block."""
             for block, rows in copied:
                 data = _decompress_chunks(block.shared.rows[rows], source_format)
                 words = np.ascontiguousarray(data.reshape(source_rows, width)).view(np.uint32)
@@ -368,12 +391,16 @@ def _decode_cp(form: Form) -> None:
 
 @register_decoder("tcgen05.shift")
 def _decode_shift(form: Form) -> None:
+    """Decode `tcgen05.shift.down` into a step that issues asynchronous moves of 32 lanes by one; refuse other
+    directions."""
     group_size = read_cta_group(form)
     if not form.has("down"):
         raise form.unsupported("this direction")
     pointer = form.build_address(form.operands[0])
 
     def issue_shift(cta: Cta, thread: int, place: int) -> None:
+        """Queue one thread's shift of eight columns in each block as asynchronous; fault at a lane that is no multiple
+        of 32."""
         lane, column = split_address(place)
         if lane % 32:
             raise Fault("misaligned", f"tcgen05.shift at lane {lane}, which is not a multiple of 32")
@@ -386,6 +413,7 @@ def _decode_shift(form: Form) -> None:
             memory.record_write(shift, region, "tcgen05.shift")
 
         def shift_lanes() -> None:
+            """Copy each of the 32 lanes, except the last, to the next one, in eight columns of each block."""
             for memory in memories:
                 part = memory.words[lane : lane + 32, column : column + 8]
                 part[1:] = part[:-1].copy()
@@ -399,8 +427,8 @@ def _decode_shift(form: Form) -> None:
 
 
 def _commit_clock(cta: Cta, actor: int) -> Array | None:
-    """Return what a committing thread knows of other actors, such as the arrival of its operands. A commit publishes
-    this, but not the thread's own events."""
+    """Return what a committing thread knows of other actors, without its own events; None if races are not watched. A
+    commit publishes this, such as the arrival of the operands."""
     if cta.order is None:
         return None
     clock: Array = cta.order.know[actor].copy()
@@ -410,6 +438,8 @@ def _commit_clock(cta: Cta, actor: int) -> Array | None:
 
 @register_decoder("tcgen05.commit", accepts="shared::cluster b64 mbarrier::arrive::one")
 def _decode_commit(form: Form) -> None:
+    """Decode `tcgen05.commit` into a step whose arrivals at mbarriers await the thread's operations; refuse other
+    completions."""
     group_size = read_cta_group(form)
     if not form.has("mbarrier::arrive::one"):
         raise form.unsupported("this completion mechanism")
@@ -420,6 +450,8 @@ def _decode_commit(form: Form) -> None:
     mask_slots = [form.read(form.operands[1], "u16")] if is_multicast else []
 
     def commit_operations(cta: Cta, thread: int, address: int, mask: int | None = None) -> None:
+        """Add an arrival that awaits the thread's pending operations to its mbarrier, or that of each block of `mask`
+        if given. A block that the cluster does not have is a fault."""
         memory = tmem.get_tensor_memory(cta)
         require_running_blocks(cta, group_size, "tcgen05.commit")
         actors = cta.actors[thread : thread + 1]
@@ -437,6 +469,8 @@ def _decode_commit(form: Form) -> None:
         knowledge = _commit_clock(cta, actor)
 
         def finish_commit() -> Array | None:
+            """Complete the tracked operations and return the clock that a wait acquires, None if races are not
+            watched."""
             until = max(before, memory.complete_operations(tracked))
             if knowledge is not None and cta.order is not None:
                 knowledge[cta.order.threads + actor // WARPGROUP] = until

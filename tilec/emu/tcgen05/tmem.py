@@ -56,12 +56,12 @@ class TensorOperation:
 
     @property
     def is_warps(self) -> bool:
-        """Return whether `tcgen05.wait` of its warp waits for it, and not a commit."""
+        """Return whether this is a load or store, which `tcgen05.wait` of its warp waits for, and not a commit."""
         return self.name in ("tcgen05.ld", "tcgen05.st")
 
 
 def is_pipelined(earlier: TensorOperation, later: TensorOperation) -> bool:
-    """Return whether the hardware keeps two operations of one thread in order."""
+    """Return whether the hardware keeps two operations of one thread in order without a wait, as two equal mma are."""
     match earlier.name, later.name:
         case ("tcgen05.mma", "tcgen05.mma"):
             return earlier.signature == later.signature
@@ -91,6 +91,7 @@ class CellRegion:
 
 
 def make_rectangle(lanes: Array, first: int, columns: int) -> CellRegion:
+    """Return the cells of `columns` columns from `first` on, in each of these lanes."""
     return CellRegion(lanes[:, None], np.arange(first, first + columns)[None, :])
 
 
@@ -132,7 +133,7 @@ class TensorMemory:
     # -- allocation ----------------------------------------------------------------------------------------------------
 
     def check_request(self, columns: int) -> None:
-        """Require that an allocation of this many columns is legal, whether or not there is room."""
+        """Fault unless an allocation of this many columns is legal now, whether or not there is room."""
         if not _MIN_COLUMNS <= columns <= _MAX_COLUMNS or columns & (columns - 1):
             sizes = f"it must be a power of two from {_MIN_COLUMNS} to {_MAX_COLUMNS}"
             raise Fault("bad-tmem-allocation", f"an allocation of {columns} columns: {sizes}")
@@ -143,7 +144,8 @@ class TensorMemory:
             raise Fault("bad-tmem-allocation", f"{message}: allocations of a block must not grow")
 
     def allocate(self, start: int, columns: int, line: int) -> None:
-        """Take free columns, whose contents become undefined."""
+        """Take free columns as an allocation by PTX line `line`, and fill them with garbage that counts as
+        unwritten."""
         self.allocations.append(ColumnAllocation(start, columns, line))
         self.is_free[start // UNIT : (start + columns) // UNIT] = False
         self.last_size = columns
@@ -153,7 +155,7 @@ class TensorMemory:
         self.words[:, start : start + columns] = noise
 
     def find_allocation(self, address: int, columns: int) -> ColumnAllocation:
-        """Return the allocation that a dealloc names."""
+        """Return the allocation at this address with this many columns; fault if there is none."""
         for allocation in self.allocations:
             if allocation.start == address and allocation.columns == columns:
                 return allocation
@@ -162,13 +164,13 @@ class TensorMemory:
         raise Fault("bad-tmem-allocation", message)
 
     def free(self, allocation: ColumnAllocation) -> None:
-        """Give columns back; warps that wait for some look again."""
+        """Remove an allocation and mark its columns as free; warps that wait for columns look again."""
         self.allocations.remove(allocation)
         self.is_free[allocation.start // UNIT : (allocation.start + allocation.columns) // UNIT] = True
         self.version += 1
 
     def require_no_leak(self) -> None:
-        """Require, at the end of the block, that nothing is allocated."""
+        """Fault if anything is allocated, at the end of the block."""
         if self.allocations:
             leak = self.allocations[0]
             message = f"the block ends with {leak.columns} columns of tensor memory allocated at PTX line {leak.line}"
@@ -177,7 +179,8 @@ class TensorMemory:
     # -- threads -------------------------------------------------------------------------------------------------------
 
     def find_clock(self, actors: Array) -> Array | None:
-        """Return what some of these threads know that counts for operations on tensor memory."""
+        """Return these threads' joint clock for tensor memory, of their last fence if the kernel has some; None without
+        race checks."""
         order = self.cta.order
         if order is None or self._known is None:
             return None
@@ -185,13 +188,14 @@ class TensorMemory:
         return known
 
     def fence_after(self, actors: Array) -> None:
-        """Let what these threads know of others count for their next operations."""
+        """Let what these threads know of others now count for their next operations: a `fence::after_thread_sync`."""
         order = self.cta.order
         if order is not None and self._known is not None:
             self._known[actors] = _view_known_events(order)[actors]
 
     def fence_before(self, actors: Array) -> None:
-        """Publish operations of these threads to threads that synchronise with them from now on."""
+        """Mark these threads' operations, loads and stores only if waited for, as published now:
+        `fence::before_thread_sync`."""
         event = self.cta.launch.events.tick()
         own_actors = set(actors.tolist())
         remaining = []
@@ -204,13 +208,14 @@ class TensorMemory:
         self._unpublished = remaining
 
     def fence_before_commit(self, operations: list[TensorOperation]) -> None:
-        """Publish the operations that a commit tracks, as `fence::before_thread_sync` does."""
+        """Mark the operations that a commit tracks as published, as `fence::before_thread_sync` does."""
         event = self.cta.launch.events.tick()
         for operation in operations:
             operation.published = operation.published or event
 
     def issue(self, operation: TensorOperation, effect: AsyncEffect) -> None:
-        """Add an operation to the pending ones, and schedule its effect."""
+        """Add an operation with its effect to the pending ones, and let an adversary run it early, after those before
+        it."""
         operation.effect = effect
         self.pending.append(operation)
         if self.is_fenced:
@@ -218,7 +223,8 @@ class TensorMemory:
         self.cta.launch.effect_scheduler.schedule_effects(AsyncEffect(lambda: self.advance_to(operation)))
 
     def advance_to(self, last: TensorOperation) -> None:
-        """Run pending operations up to `last`: of the matrix unit all of them, of a warp only `last`."""
+        """Run the effects of pending operations up to `last`: of the matrix unit all of them, of a warp only its own.
+        They stay pending."""
         for operation in self.pending:
             if operation is last or not (operation.is_warps or last.is_warps):
                 operation.effect.do()
@@ -226,7 +232,8 @@ class TensorMemory:
                 return
 
     def complete_operations(self, operations: list[TensorOperation]) -> int:
-        """Complete operations that the program has waited for, and return the latest event of their completions."""
+        """Run and end operations that the program has waited for, and return the latest event of their completions, 0
+        for none."""
         order = self.cta.order
         for operation in operations:
             if operation.done:
@@ -247,7 +254,7 @@ class TensorMemory:
     # -- cells ---------------------------------------------------------------------------------------------------------
 
     def require_allocated(self, region: CellRegion, what: str) -> None:
-        """Require that cells lie in allocated columns."""
+        """Fault unless these cells lie in allocated columns."""
         columns = region.columns
         first, last = int(columns.min()), int(columns.max())
         lanes = int(region.lanes.max())
@@ -257,14 +264,16 @@ class TensorMemory:
             raise Fault("out-of-bounds", f"{message} allocated columns: {live}")
 
     def record_read(self, operation: TensorOperation, region: CellRegion, what: str) -> None:
-        """Check and record an operation that will read these cells."""
+        """Record that an operation will read these cells; fault unless they are allocated, written, and ordered after
+        writers."""
         self.require_allocated(region, what)
         self._require_order(self._writer, operation, region, f"{what} reads", "wrote")
         self._require_written(region, what)
         self._readers[int(not operation.is_warps), region.lanes, region.columns] = self._number_operation(operation)
 
     def record_write(self, operation: TensorOperation, region: CellRegion, what: str, *, keeps: bool = False) -> None:
-        """Check and record an operation that will write these cells, or with `keeps` add to them."""
+        """Record that an operation will write cells, or with `keeps` add to them; fault unless allocated and after
+        earlier ones. With `keeps` they must be written."""
         self.require_finished(operation, region, what)
         if keeps:
             self._require_written(region, what)
@@ -272,15 +281,15 @@ class TensorMemory:
         self.is_written[region.lanes, region.columns] = True
 
     def require_finished(self, operation: TensorOperation, region: CellRegion, what: str) -> None:
-        """Require that all earlier operations on these cells are complete."""
+        """Fault unless cells are allocated and all earlier reads and writes of them come before this operation."""
         self.require_allocated(region, what)
         self._require_order(self._writer, operation, region, f"{what} writes", "wrote")
         for readers in self._readers:
             self._require_order(readers, operation, region, f"{what} writes", "reads")
 
     def require_peer_knows(self, ending: TensorOperation, region: CellRegion) -> None:
-        """Require that a warp of the peer block that frees these cells, in both blocks, knows that this block's
-        operations on them are complete (CUTLASS has each block notify the other before it frees)."""
+        """Fault if a peer warp that frees these cells, in both blocks, does not know that this block's operations on
+        them are over. CUTLASS has each block notify the other before it frees."""
         for table in (self._writer, *self._readers):
             for number in np.unique(table[region.lanes, region.columns]).tolist():
                 earlier = self._operations[number]
@@ -291,14 +300,15 @@ class TensorMemory:
                 raise Fault("data-race", f"{message} {what}: both blocks must arrive at a barrier first")
 
     def _require_written(self, region: CellRegion, what: str) -> None:
-        """Require that some operation writes, or has written, each of these cells."""
+        """Fault unless each of these cells has been written, or will be by an operation in flight."""
         written = self.is_written[region.lanes, region.columns]
         if not written.all():
             cell = self._describe_cell(region, ~written)
             raise Fault("unwritten-read", f"{what} reads {cell}, which was never written")
 
     def _number_operation(self, operation: TensorOperation) -> int:
-        """Return the number that stands for an operation in the tables of writers and readers."""
+        """Return the number that stands for an operation in the tables of writers and readers, a new one at the first
+        call."""
         key = IdentityKey(operation)
         if key not in self._numbers:
             self._numbers[key] = len(self._operations)
@@ -306,7 +316,7 @@ class TensorMemory:
         return self._numbers[key]
 
     def _require_order(self, table: Array, operation: TensorOperation, region: CellRegion, verb: str, did: str) -> None:
-        """Require that the operations that a table has for these cells are ordered before this one."""
+        """Fault unless the operations that a table records for these cells are ordered before this one."""
         numbers = table[region.lanes, region.columns]
         first = numbers.flat[0]
         others: Iterable[int] = (int(first),) if (numbers == first).all() else np.unique(numbers).tolist()
@@ -323,7 +333,7 @@ class TensorMemory:
                 raise Fault(kind, f"{verb} {where}, which {earlier.name} of PTX line {earlier.line} {did}, {reason}")
 
     def find_order_violation(self, earlier: TensorOperation, later: TensorOperation) -> tuple[str, str] | None:
-        """Return a kind of fault and a reason if `later` is not ordered after the completion of `earlier`."""
+        """Return a kind of fault and a reason if `later` is not ordered after the completion of `earlier`, or None."""
         if not earlier.is_warps:
             return self._find_commit_violation(earlier, later)
         wait = "tcgen05.wait::ld" if earlier.name == "tcgen05.ld" else "tcgen05.wait::st"
@@ -340,7 +350,8 @@ class TensorMemory:
         return self._describe_missing_sync(earlier, later, lanes)
 
     def _find_commit_violation(self, earlier: TensorOperation, later: TensorOperation) -> tuple[str, str] | None:
-        """Return a kind of fault and a reason if no commit of the matrix unit's `earlier` is known to `later`."""
+        """Return a kind of fault and a reason if the end of the matrix unit's `earlier` is not known to `later`, or
+        None. Operations that the hardware keeps in order need no commit."""
         actor = int(earlier.actors[0])
         if is_pipelined(earlier, later):
             if actor in later.actors.tolist() or later.clock is None:
@@ -360,7 +371,7 @@ class TensorMemory:
     def _describe_missing_sync(
         self, earlier: TensorOperation, later: TensorOperation, columns: slice
     ) -> tuple[str, str]:
-        """Return the synchronisation that is missing after a complete operation."""
+        """Return the kind of fault, and in words the barrier or fence that is missing after a complete operation."""
         order = self.cta.order
         assert order is not None
         who = describe_thread(order, int(later.actors[0]))
@@ -372,13 +383,14 @@ class TensorMemory:
         return "missing-tcgen05-fence", f"with no tcgen05.fence::after_thread_sync by {who} after that"
 
     def _describe_cell(self, region: CellRegion, chosen: Array) -> str:
-        """Describe the first chosen cell of a region."""
+        """Return the lane and column of the first chosen cell of a region, in words."""
         index = tuple(np.argwhere(chosen)[0])
         lane, column = (int(part[index]) for part in np.broadcast_arrays(region.lanes, region.columns))
         return f"lane {lane}, column {column:#x} of tensor memory"
 
 
 def _view_known_events(order: HappensBeforeOrder) -> Array:
+    """Return the columns of the clocks for threads and matrix units, without mbarriers."""
     known: Array = order.know[:, : order.threads + order.engines]
     return known
 
@@ -386,12 +398,12 @@ def _view_known_events(order: HappensBeforeOrder) -> Array:
 def start_operation(
     cta: Cta, memory: TensorMemory, name: str, line: int, actors: Array, signature: tuple[object, ...] = ()
 ) -> TensorOperation:
-    """Return a new operation of the running step, with what its threads know now."""
+    """Return a new operation of the running step, with what its threads know now; it is not yet issued."""
     return TensorOperation(name, line, cta.launch.events.pc, actors, memory.find_clock(actors), signature)
 
 
 def get_tensor_memory(cta: Cta) -> TensorMemory:
-    """Return the block's tensor memory, made on first use."""
+    """Return the block's tensor memory, which the first call makes."""
     state = cta.asynchronous
     if state.tensor is None:
         is_fenced = any(step.stem.startswith("tcgen05.fence") for step in cta.program.steps)

@@ -68,14 +68,15 @@ class BulkStore:
     """Tells the race detector that the store has been waited for."""
 
     def finish_read(self) -> None:
-        """Take the bytes, if that has not happened, and give the source back."""
+        """Take the bytes from shared memory and release the source, unless that has happened."""
         if not self.is_read:
             self.is_read = True
             self.read.do()
             self.release()
 
     def finish_write(self) -> None:
-        """Take and write the bytes, as far as that has not happened."""
+        """Take and write the bytes, as far as that has not happened, and tell the race detector that the store is
+        over."""
         self.finish_read()
         self.write.do()
         self.arrive()
@@ -92,7 +93,7 @@ class RegisterOwner:
     """The threads of its unit: a warpgroup or a warp."""
 
     def check_access(self, step: Step) -> None:
-        """Raise a fault: an ordinary instruction accesses its registers."""
+        """Raise the fault of an ordinary instruction that accesses registers of a pending wgmma."""
         name = "an accumulator" if self.accumulators & step.registers else "an A register"
         message = f"touches {name} of the wgmma of PTX line {self.line}"
         raise Fault("unarrived-read", f"{message}, which has not been waited for (wgmma.wait_group)")
@@ -128,7 +129,7 @@ class AsyncState:
     # -- faults --------------------------------------------------------------------------------------------------------
 
     def explain(self, address: int) -> str:
-        """Name the operation in flight that owns a shared address, as the end of a sentence."""
+        """Return the copy in flight that owns a shared address, as the end of a sentence; "" if none does."""
         for copies in self.copies:
             inside = copies.active & (copies.destination <= address) & (address < copies.destination + copies.width)
             if inside.any():
@@ -139,26 +140,28 @@ class AsyncState:
         return ""
 
     def explain_reader(self, row: int) -> str:
-        """Name the operation that may still read a 16-byte row of shared memory."""
+        """Return the name and PTX line of the operation that may still read a 16-byte shared row, or general words if
+        none does."""
         for rows, line, what in self.readers:
             if (rows == row).any():
                 return f"{what} of PTX line {line}"
         return "an asynchronous operation"
 
     def begin_reading(self, rows: Array, line: int, what: str) -> Callable[[], None]:
-        """Record an operation that reads these rows; call the result when the program has waited for it."""
+        """Record that an operation reads these shared rows, and return the function that ends the read."""
         region = (rows, line, what)
         self.readers.append(region)
         self.cta.shared.begin_reading(rows)
 
         def end_reading() -> None:
+            """Forget the read, so that the rows may be written."""
             self.readers[:] = [other for other in self.readers if other is not region]
             self.cta.shared.end_reading(rows)
 
         return end_reading
 
     def own_registers(self, number: int, owner: RegisterOwner) -> None:
-        """Give registers of the warpgroup (or warp) with this number to the owner."""
+        """Record that a pending operation owns its registers in the warpgroup, or warp, with this number."""
         self.owned.append((number, owner))
         self.owned_registers |= owner.accumulators | owner.inputs
 
@@ -168,7 +171,8 @@ class AsyncState:
         self.owned_registers = set().union(*(owner.accumulators | owner.inputs for _, owner in self.owned))
 
     def require_registers(self, step: Step, group: Group) -> None:
-        """Require that an ordinary instruction accesses no registers of a pending `wgmma` or `tcgen05.ld`."""
+        """Let pending owners check an instruction that accesses their registers: a wgmma faults, a tcgen05.ld
+        completes. Other wgmma are exempt."""
         if step.stem in ("wgmma.mma_async", "wgmma.mma_async.sp"):
             return
         for number, owner in list(self.owned):
@@ -177,13 +181,15 @@ class AsyncState:
                 owner.check_access(step)
 
     def note_unfenced_registers(self, step: Step, indices: Array) -> None:
-        """Record that an ordinary instruction has written registers of some wgmma."""
+        """Record, for each warpgroup that has run a wgmma.fence, that an ordinary instruction has written wgmma
+        registers."""
         for warpgroup in np.unique(indices // 128).tolist():
             if warpgroup in self.unfenced_registers:
                 self.unfenced_registers[warpgroup] |= step.written_matrix_registers
 
     def check_at_end(self) -> None:
-        """Check that nothing is in flight at the end of the block that must not be."""
+        """Fault if the block ends with a bulk copy that has not arrived, leaked tensor memory, or a bulk store with
+        unread source. Writes of bulk stores are kept for the end of the grid."""
         for barrier in self.barriers.values():
             barrier.try_complete_phase()
             if barrier.copies:
@@ -205,7 +211,8 @@ class AsyncState:
     # -- cp.async ------------------------------------------------------------------------------------------------------
 
     def finish_copies(self, limit: Array, sequence: int = 1 << 62) -> None:
-        """Complete every thread's copies of batches below its `limit` that are older than `sequence`."""
+        """Complete each thread's `cp.async` of batches below its `limit` that are older than `sequence`, so that it may
+        read them."""
         remaining = []
         for copies in self.copies:
             if copies.sequence < sequence:
@@ -219,7 +226,7 @@ class AsyncState:
         self.copies = remaining
 
     def copy_bytes(self, copies: ThreadCopies, due: Array) -> None:
-        """Copy the bytes of those threads whose copy is due."""
+        """Copy the bytes of those threads' `cp.async` that are in `due` and not yet written."""
         due = due & ~copies.is_written
         if not due.any():
             return
@@ -239,7 +246,7 @@ class AsyncState:
     # -- mbarrier ------------------------------------------------------------------------------------------------------
 
     def find_barrier(self, address: int) -> mbarrier.MBarrier:
-        """Return the mbarrier at an address of this block; a fault says why there is none."""
+        """Return the mbarrier at an address of this block; fault if there is none, or data has overwritten it."""
         found = self.barriers.get(address)
         if found is None:
             if address in self.overwritten:
@@ -254,6 +261,8 @@ class AsyncState:
 
 @register_decoder("cp.async", accepts="ca shared shared::cta global")
 def _decode_cp_async(form: Form) -> None:
+    """Decode `cp.async` into a step that starts a copy for each thread; fault unless it is of 4, 8 or 16 bytes. A byte
+    count of the source is optional. `.cg` takes 16 bytes only."""
     destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     width = form.parse_constant(form.operands[2])
     if width not in (4, 8, 16) or (form.has("cg") and width != 16):
@@ -268,6 +277,8 @@ def _decode_cp_async(form: Form) -> None:
 
     @form.set_run
     def run_cp_async(cta: Cta, threads: Threads) -> None:
+        """Claim each thread's destination, check its source, and add the copies to those in flight; fault if a check
+        fails."""
         state = cta.asynchronous
         to, source_at = destination(cta, threads), source(cta, threads)
         count = np.full(len(to), width) if size_slot < 0 else cta.views[size_slot][threads].astype(np.int64)
@@ -297,6 +308,8 @@ def _decode_cp_async(form: Form) -> None:
 
 @register_decoder("cp.async.commit_group")
 def _decode_cp_async_commit(form: Form) -> None:
+    """Decode `cp.async.commit_group` into a step that closes each thread's batch of copies."""
+
     @form.set_run
     def run_cp_async_commit(cta: Cta, threads: Threads) -> None:
         cta.asynchronous.committed[threads] += 1
@@ -304,10 +317,12 @@ def _decode_cp_async_commit(form: Form) -> None:
 
 @register_decoder("cp.async.wait_group", "cp.async.wait_all")
 def _decode_cp_async_wait(form: Form) -> None:
+    """Decode `cp.async.wait_group` and `wait_all` into a step that completes all but the latest groups of copies."""
     groups_left = form.parse_constant(form.operands[0]) if form.operands else None
 
     @form.set_run
     def run_cp_async_wait(cta: Cta, threads: Threads) -> None:
+        """Complete these threads' copies, except those of the latest groups that may stay in flight."""
         state = cta.asynchronous
         limit = np.full(cta.thread_count, -1, np.int64)
         limit[threads] = 1 << 60 if groups_left is None else state.committed[threads] - groups_left
@@ -316,11 +331,14 @@ def _decode_cp_async_wait(form: Form) -> None:
 
 @register_decoder("cp.async.mbarrier.arrive", accepts="shared shared::cta b64")
 def _decode_cp_async_arrive(form: Form) -> None:
+    """Decode `cp.async.mbarrier.arrive` into a step whose arrivals wait for the threads' earlier copies."""
     pointer = form.build_address(form.operands[0])
     is_counted = form.has("noinc")
 
     @form.set_run
     def run_cp_async_arrive(cta: Cta, threads: Threads) -> None:
+        """Add to each mbarrier an arrival that completes the thread's earlier copies; without `.noinc` one more is
+        awaited."""
         state = cta.asynchronous
         members = cta.thread_ids[threads]
         for address, chosen in mbarrier.group_by_address(pointer(cta, threads)):

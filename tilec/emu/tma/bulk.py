@@ -57,7 +57,8 @@ _REDUCTION_TYPES: dict[str, tuple[str, ...]] = {
 
 
 def read_tensor_map(cta: Cta, thread: int, address: int) -> MapLayout:
-    """Decode the tensor map at an address, which thread `thread` names."""
+    """Return the tensor map at a global or parameter address that thread `thread` uses; fault if misaligned, unfenced
+    or out of bounds."""
     in_params = address >> WINDOW_SHIFT == PARAM_WINDOW >> WINDOW_SHIFT
     memory = cta.launch.params if in_params else cta.launch.memory
     if address % 64:
@@ -69,7 +70,7 @@ def read_tensor_map(cta: Cta, thread: int, address: int) -> MapLayout:
 
 
 def _find_shared_rows(cta: Cta, address: int, size: int, swizzle: int, what: str) -> Array:
-    """Return the 16-byte shared rows of a copy, which must lie inside one allocation."""
+    """Return the 16-byte shared rows of a copy, swizzled; fault unless its bytes lie inside one allocation."""
     cta.shared.find_offset(address, size, what)
     return find_box_rows(address, size, swizzle)
 
@@ -88,8 +89,9 @@ def issue_load(
     release: Callable[[], None] = lambda: None,
     places: GranuleFunction | None = None,
 ) -> None:
-    """Issue a copy by thread `thread` of `cta` into `target`: claim the destination, and add the copy to the barrier at
-    address `bar` of block `holder`."""
+    """Issue a copy by a thread of `cta` into shared rows of `target`, which the mbarrier `bar` of block `holder` will
+    report. The rows are claimed until then; `read` returns their bytes, `release` ends the read of a source in shared
+    memory."""
     memory = target.shared
     state = target.asynchronous
     actor = int(cta.actors[thread])
@@ -99,11 +101,13 @@ def issue_load(
     state.regions.append(region)
 
     def write_rows() -> None:
+        """Write the copy's bytes to the destination rows."""
         memory.rows[rows] = read()
 
     effect = AsyncEffect(write_rows)
 
     def finish_load(column: int) -> None:
+        """Write the bytes, mark the rows as arrived and end the claim; `column` is the mbarrier's clock column."""
         effect.do()
         memory.arrive_rows(rows, column, step, swizzle)
         release()
@@ -122,13 +126,13 @@ def issue_load(
 
 
 def _to_cluster_address(target: Cta, address: int) -> int:
-    """Return the address by which the blocks of the cluster name a shared address of `target`."""
+    """Return the `shared::cluster` address of an address in the shared memory of `target`."""
     return (target.rank + 1 << SHARED_RANK_SHIFT) + address
 
 
 def _issue_store(form: Form, cta: Cta, thread: int, rows: Array, write: WriteFunction, places: GranuleFunction) -> None:
-    """Start a bulk store of these 16-byte shared rows, which must be ready, and protect them until the program has
-    waited for the read. `write` puts the bytes at the destination, with the granules `places`."""
+    """Issue a bulk store of shared rows to the thread's open group; rows are read-only until it has read; fault if
+    unready. `write` puts the bytes at the destination, with the granules `places`."""
     memory = cta.shared
     memory.require_async_readable(rows, "the bulk store")
     actor, step = int(cta.actors[thread]), cta.launch.events.pc
@@ -140,10 +144,12 @@ def _issue_store(form: Form, cta: Cta, thread: int, rows: Array, write: WriteFun
     reading = AsyncEffect(lambda: data.append(memory.rows[rows]))
 
     def write_data() -> None:
+        """Take the bytes, if that has not happened, and write them to the destination."""
         reading.do()
         write(data[0])
 
     def release_rows() -> None:
+        """End the read of the source rows and tell the race detector."""
         end()
         if detector is not None:
             detector.read_by_engine(actor, rows, step)
@@ -164,11 +170,13 @@ def _issue_store(form: Form, cta: Cta, thread: int, rows: Array, write: WriteFun
 
 
 def _tensor_rank(form: Form) -> int:
+    """Return the rank, 1 to 5, that the opcode names."""
     return next(_RANKS[part] for part in form.stem.split(".") if part in _RANKS)
 
 
 def _parse_coordinates(form: Form, operand: Operand) -> tuple[Callable[[Cta, Threads], Array], list[int]]:
-    """Return the address function of a tensor map, and the slots of the coordinates."""
+    """Return the address function of a tensor map, and the slots of the coordinates; fault on another number of
+    coordinates."""
     rank = _tensor_rank(form)
     if not isinstance(operand, TensorAddress):
         raise form.unsupported(f"{operand} where a tensor address belongs")
@@ -181,7 +189,8 @@ def _parse_coordinates(form: Form, operand: Operand) -> tuple[Callable[[Cta, Thr
 
 
 def _im2col_operands(form: Form, operand: Operand) -> tuple[Operand, ...]:
-    """Return the offsets of an im2col load, one for each axis that is neither images nor channels."""
+    """Return the offset operands of an im2col load, one for each axis but images and channels; fault on another
+    number."""
     wanted = _tensor_rank(form) - 2
     if not isinstance(operand, Vector) or len(operand.items) != wanted or wanted < 1:
         raise form.unsupported(f"im2col offsets other than {wanted}")
@@ -189,7 +198,8 @@ def _im2col_operands(form: Form, operand: Operand) -> tuple[Operand, ...]:
 
 
 def _read_copy_layout(cta: Cta, thread: int, address: int, rank: int, point: list[int]) -> MapLayout:
-    """Decode the tensor map of a copy of this rank whose box begins at `point`."""
+    """Return the tensor map of a copy of this rank whose box begins at `point`; fault on another rank or a misaligned
+    start."""
     layout = read_tensor_map(cta, thread, address)
     if len(layout.sizes) != rank:
         raise Fault("bad-descriptor", f"a {rank}d copy through a tensor map of rank {len(layout.sizes)}")
@@ -201,7 +211,7 @@ def _read_copy_layout(cta: Cta, thread: int, address: int, rank: int, point: lis
 
 
 def _multicast_targets(cta: Cta, mask: int) -> list[Cta]:
-    """Return the blocks of the cluster that a multicast mask names."""
+    """Return the blocks of the cluster that a multicast mask names; fault if it is 0 or names others."""
     blocks = cta.cluster.ctas
     if not 0 < mask < 1 << len(blocks):
         raise Fault("out-of-bounds", f"a multicast to blocks {mask:#b} of a cluster of {len(blocks)}")
@@ -209,7 +219,8 @@ def _multicast_targets(cta: Cta, mask: int) -> list[Cta]:
 
 
 def _find_destination(form: Form, cta: Cta, place: int) -> tuple[Cta, int]:
-    """Return the block that a copy's destination lies in, and the address there."""
+    """Return the block that a copy's destination lies in and the address there; fault if `.shared::cta` names another
+    block."""
     target, address = cta.find_peer(to_shared_address(place))
     if target is not cta and form.stem.endswith(".shared::cta"):
         message = f"a copy to .shared::cta has a destination in block {target.position}"
@@ -222,6 +233,8 @@ def _find_destination(form: Form, cta: Cta, place: int) -> tuple[Cta, int]:
     accepts="global tile mbarrier::complete_tx::bytes",
 )
 def _decode_tensor_load(form: Form) -> None:
+    """Decode a tensor load, `cp.async.bulk.tensor` to shared memory, into a step that issues it, in any of its
+    modes."""
     is_gather = form.has("tile::gather4")
     destination = form.build_address(form.operands[0])
     map_pointer, coordinate_slots = _parse_coordinates(form, form.operands[1])
@@ -235,6 +248,8 @@ def _decode_tensor_load(form: Form) -> None:
     rank = _tensor_rank(form)
 
     def issue_box_load(cta: Cta, thread: int, place: int, map_address: int, bar: int, position: list[int]) -> None:
+        """Issue one thread's box load to a block, or all of a mask, each with its mbarrier; fault on a misplaced box or
+        mbarrier."""
         mask = int(cta.views[mask_slot][thread]) if mask_slot >= 0 else None
         point, offsets = position[: len(coordinate_slots)], position[len(coordinate_slots) :]
         layout = _read_copy_layout(cta, thread, map_address, rank, point)
@@ -264,8 +279,8 @@ def _decode_tensor_load(form: Form) -> None:
 
 
 def build_arrival_only_step(form: Form) -> StepFunction:
-    """Return a step that arrives at the barriers of a tensor load without moving its bytes: a kernel whose control flow
-    depends on no loaded data runs the same."""
+    """Return a step that arrives at the mbarriers of a tensor load, without moving its bytes. A kernel whose control
+    flow depends on no loaded data runs the same."""
     map_pointer, _ = _parse_coordinates(form, form.operands[1])
     destination, barrier = form.build_address(form.operands[0]), form.build_address(form.operands[2])
     mask_slots = [form.read(form.operands[-1], "u16")] if form.has("multicast::cluster") else []
@@ -274,6 +289,8 @@ def build_arrival_only_step(form: Form) -> StepFunction:
     def arrive_at_barriers(
         cta: Cta, thread: int, map_address: int, place: int, bar: int, mask: int | None = None
     ) -> None:
+        """Add one thread's box size to the mbarrier of each block of `mask`, with None the destination's, as an empty
+        copy."""
         size = read_tensor_map(cta, thread, map_address).box_bytes * (4 if is_gather else 1)
         first, _ = cta.find_peer(to_shared_address(place))
         owner, address = cta.find_peer(to_shared_address(bar))
@@ -292,6 +309,8 @@ def build_arrival_only_step(form: Form) -> StepFunction:
     accepts="shared::cta tile bulk_group",
 )
 def _decode_tensor_store(form: Form) -> None:
+    """Decode a tensor store or reduction into a step that issues it for each thread; refuse unknown modes and
+    reductions."""
     is_scatter = form.has("tile::scatter4")
     if form.has("im2col_no_offs", "tile::scatter4") and form.stem.startswith("cp.reduce"):
         raise form.unsupported("this mode")
@@ -304,6 +323,7 @@ def _decode_tensor_store(form: Form) -> None:
     rank = _tensor_rank(form)
 
     def issue_box_store(cta: Cta, thread: int, place: int, map_address: int, point: list[int]) -> None:
+        """Issue one thread's store or reduction of a box; a negative coordinate or misaligned source is a fault."""
         layout = _read_copy_layout(cta, thread, map_address, rank, point)
         address = to_shared_address(place)
         if min(point) < 0:
@@ -327,7 +347,8 @@ def _decode_tensor_store(form: Form) -> None:
 
 
 def _check_im2col_corners(layout: MapLayout) -> None:
-    """Require that an im2col store lies inside the tensor (PTX ISA, "Restriction on Tensor Copy instructions")."""
+    """Fault unless the corners of an im2col store's map lie inside the tensor. The rule is PTX ISA, "Restriction on
+    Tensor Copy instructions"."""
     columns = layout.columns
     if columns is not None and (min(columns.lower) < 0 or max(columns.upper) > 0):
         corners = f"the corners {list(columns.lower)} and {list(columns.upper)} of its map"
@@ -337,10 +358,12 @@ def _check_im2col_corners(layout: MapLayout) -> None:
 
 @register_decoder(*(f"cp.async.bulk.prefetch.tensor.{rank}" for rank in _RANKS), accepts="global tile im2col L2")
 def _decode_tensor_prefetch(form: Form) -> None:
+    """Decode a tensor prefetch into a step that only checks the tensor map and coordinates."""
     map_pointer, coordinate_slots = _parse_coordinates(form, form.operands[0])
     rank = _tensor_rank(form)
 
     def check_copy(cta: Cta, thread: int, map_address: int, point: list[int]) -> None:
+        """Fault if the tensor map does not fit the prefetch."""
         _read_copy_layout(cta, thread, map_address, rank, point)
 
     form.step.run = build_thread_step(check_copy, map_pointer, coordinate_slots)
@@ -348,6 +371,7 @@ def _decode_tensor_prefetch(form: Form) -> None:
 
 @register_decoder("cp.async.bulk.prefetch", accepts="global L2")
 def _decode_prefetch(form: Form) -> None:
+    """Decode `cp.async.bulk.prefetch` into a step that only checks the alignment of its range."""
     source, size_slot = form.build_address(form.operands[0]), form.read(form.operands[1], "u32")
     form.step.run = build_thread_step(
         lambda cta, thread, origin, size: _check_range_alignment(origin, size), source, size_slot
@@ -358,10 +382,12 @@ def _decode_prefetch(form: Form) -> None:
 
 
 def _range_granules(start: int, size: int) -> GranuleFunction:
+    """Return a function from a granule size to the numbers of the granules that a byte range touches."""
     return lambda granule: np.arange(start // granule, -(-(start + size) // granule))
 
 
 def _check_range_alignment(address: int, size: int) -> None:
+    """Fault unless the address and size of a bulk copy are multiples of 16."""
     if address % 16 or size % 16:
         raise Fault("misaligned", f"a bulk copy of {size} bytes at {address:#x}: both must be multiples of 16")
 
@@ -372,6 +398,8 @@ def _check_range_alignment(address: int, size: int) -> None:
     accepts="global shared::cta mbarrier::complete_tx::bytes",
 )
 def _decode_range_load(form: Form) -> None:
+    """Decode `cp.async.bulk` to shared memory into a step that issues a copy of a range, from global or this shared
+    memory."""
     destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     size_slot = form.read(form.operands[2], "u32")
     barrier = form.build_address(form.operands[3])
@@ -379,6 +407,8 @@ def _decode_range_load(form: Form) -> None:
     mask_slot = form.read(form.operands[4], "u16") if form.has("multicast::cluster") else -1
 
     def issue_range_load(cta: Cta, thread: int, place: int, origin: int, size: int, bar: int) -> None:
+        """Issue one thread's range load to a block, or all of a mask, each with its mbarrier; fault on wrong ranges or
+        mbarriers."""
         mask = int(cta.views[mask_slot][thread]) if mask_slot >= 0 else None
         target, address = _find_destination(form, cta, place)
         _check_range_alignment(address, size)
@@ -413,6 +443,7 @@ _BULK_ELEMENTS = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64":
 
 @register_decoder("cp.async.bulk.global", "cp.reduce.async.bulk", accepts="global shared::cta bulk_group noftz bf16")
 def _decode_range_store(form: Form) -> None:
+    """Decode `cp.async.bulk` and `cp.reduce.async.bulk` to global memory into a step; refuse an unknown reduction."""
     destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
     size_slot = form.read(form.operands[2], "u32")
     operation, element = "", "uint8"
@@ -427,6 +458,7 @@ def _decode_range_store(form: Form) -> None:
     mask_slots = [form.read(form.operands[-1], "b16")] if form.has("cp_mask") else []
 
     def issue_range_store(cta: Cta, thread: int, place: int, origin: int, size: int, mask: int = 0xFFFF) -> None:
+        """Issue one thread's store or reduction of a byte range; misaligned or unallocated ranges are a fault."""
         origin = to_shared_address(origin)
         _check_range_alignment(place, size)
         _check_range_alignment(origin, size)
@@ -437,6 +469,8 @@ def _decode_range_store(form: Form) -> None:
         tag = memory.tag
 
         def write_range(data: Array) -> None:
+            """Write the bytes that the mask names, or combine them with the old ones, and check for another cluster's
+            access."""
             new = data.reshape(-1)
             if mask != 0xFFFF:
                 new = np.where(mask >> np.arange(len(new)) % 16 & 1 == 1, new, target)
@@ -456,7 +490,10 @@ def _decode_range_store(form: Form) -> None:
 
 @register_decoder("cp.async.bulk.commit_group")
 def _decode_commit_group(form: Form) -> None:
+    """Decode `cp.async.bulk.commit_group` into a step that closes each thread's group of bulk stores."""
+
     def commit_group(cta: Cta, thread: int) -> None:
+        """Move the thread's open bulk stores to a new committed group."""
         groups = cta.asynchronous.bulk.setdefault(thread, BulkGroups())
         groups.committed.append(groups.open)
         groups.open = []
@@ -466,10 +503,14 @@ def _decode_commit_group(form: Form) -> None:
 
 @register_decoder("cp.async.bulk.wait_group")
 def _decode_wait_group(form: Form) -> None:
+    """Decode `cp.async.bulk.wait_group` into a step that finishes all but the latest groups of stores, or their
+    reads."""
     left = form.parse_constant(form.operands[0])
     only_read = form.has("read")
 
     def await_groups(cta: Cta, thread: int) -> None:
+        """Finish the thread's committed stores, or their reads, except those of the latest groups that may stay in
+        flight."""
         groups = cta.asynchronous.bulk.get(thread, BulkGroups())
         due = groups.committed[: len(groups.committed) - left] if left else groups.committed
         for store in itertools.chain.from_iterable(due):

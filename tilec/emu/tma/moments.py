@@ -20,7 +20,7 @@ class AsyncEffect:
         self.is_done = False
 
     def do(self) -> None:
-        """Run the effect, unless it has run."""
+        """Run the effect, unless it has run before."""
         if not self.is_done:
             self.is_done = True
             self._act()
@@ -34,7 +34,8 @@ class EffectScheduler:
         self._drifting: list[AsyncEffect] = []
 
     def schedule_effects(self, *effects: AsyncEffect) -> None:
-        """Draw a time for each effect of an operation that is issued now."""
+        """Run each effect at once, queue it, or leave it to the wait, as an adversary draws; without one leave all to
+        the wait."""
         if self._generator is None:
             return
         for effect in effects:
@@ -45,7 +46,7 @@ class EffectScheduler:
                 self._drifting.append(effect)
 
     def run_some_effects(self) -> None:
-        """Run some of the effects that are due at any time."""
+        """Run up to two of the queued effects, drawn by chance; do nothing without an adversary."""
         if self._generator is None or not self._drifting:
             return
         self._drifting = [effect for effect in self._drifting if not effect.is_done]
@@ -54,5 +55,5 @@ class EffectScheduler:
                 self._drifting.pop(self._generator.randrange(len(self._drifting))).do()
 
     def drop_effects(self) -> None:
-        """Drop the effects of a cluster that has ended; they were waited for or reported."""
+        """Forget the queued effects of a cluster that has ended; they were waited for or reported."""
         self._drifting = []

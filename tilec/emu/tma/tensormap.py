@@ -102,10 +102,12 @@ class MapLayout:
 
     @property
     def element_bytes(self) -> int:
+        """Return the bytes of an element."""
         return _ELEMENT_SIZES[self.element]
 
     @property
     def box_bytes(self) -> int:
+        """Return the bytes that the box takes in shared memory."""
         return math.prod(self.box) * self.element_bytes
 
     @property
@@ -115,12 +117,13 @@ class MapLayout:
 
     @property
     def fill_bits(self) -> int:
-        """Return the bits of an element outside the tensor."""
+        """Return the bits of an element outside the tensor: NaN or zero."""
         return _NAN_BITS.get(self.element, 0) if self.fill == "nan" else 0
 
 
 def encode_map(tensor_map: TensorMap, address: int) -> bytes:
-    """Return the 128 bytes of a map of an array at `address`. Raises `ValueError` for maps that the driver refuses."""
+    """Return the 128 bytes of a map of an array at `address`, in an encoding of our own; raise `ValueError` if the
+    driver would refuse."""
     array = tensor_map.array
     element = tensor_map.element or array.dtype.name
     rank = array.ndim
@@ -151,6 +154,7 @@ def encode_map(tensor_map: TensorMap, address: int) -> bytes:
         raise ValueError(wrong)
 
     def pad_values(values: tuple[int, ...], count: int = 5) -> tuple[int, ...]:
+        """Return values with zeros behind them, `count` in all."""
         return values + (0,) * (count - len(values))
 
     header = (rank - 1, _ELEMENT_CODES.index(element), _SWIZZLES.index(tensor_map.swizzle), tensor_map.fill == "nan", 0)
@@ -162,8 +166,9 @@ def encode_map(tensor_map: TensorMap, address: int) -> bytes:
 
 
 def _find_refusal(layout: MapLayout) -> str | None:
-    """Return the rule of `cuTensorMapEncodeTiled` or `cuTensorMapEncodeIm2col` that a map breaks, or None. `layout.box`
-    is the driver's box, with the elements that strides skip."""
+    """Return in words the rule of the driver's encode functions that a map breaks, or None if it breaks none. They are
+    `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col`; `layout.box` is the driver's box, with the elements that
+    strides skip."""
     rank, columns, swizzle = len(layout.sizes), layout.columns, layout.swizzle
     if layout.address % 16 or any(stride % 16 or stride < 0 for stride in layout.strides[1:]):
         return "address and strides of a tensor map must be multiples of 16 bytes"
@@ -199,7 +204,8 @@ def _find_refusal(layout: MapLayout) -> str | None:
 
 @lru_cache(maxsize=256)
 def decode_map(data: bytes) -> MapLayout:
-    """Return the fields of an encoded map. Raises `Fault` for what is no map, or one that the driver refuses."""
+    """Return the fields of an encoded map, the box as it lies in shared memory; fault if it is no map or the driver
+    would refuse."""
     fields = _MAP_STRUCT.unpack(data[: _MAP_STRUCT.size])
     magic, address, rank, element, swizzle, fill, interleave, mode, *numbers = fields
     if magic != MAP_MAGIC:
@@ -227,7 +233,8 @@ def decode_map(data: bytes) -> MapLayout:
 
 
 def apply_swizzle(addresses: Array, swizzle: int) -> Array:
-    """Apply the bank swizzle, which acts on the bits of the absolute shared address."""
+    """Return shared addresses with the bank swizzle of `swizzle` bytes applied to their bits; 0 leaves them as they
+    are."""
     if not swizzle:
         return addresses
     if swizzle == ATOM_32:
@@ -240,7 +247,7 @@ def apply_swizzle(addresses: Array, swizzle: int) -> Array:
 
 @lru_cache(maxsize=1024)
 def find_box_rows(address: int, size: int, swizzle: int) -> Array:
-    """Return the 16-byte rows of shared memory of a box, in the order of the box's bytes."""
+    """Return the 16-byte rows of shared memory that hold a box, swizzled, in the order of the box's bytes."""
     return apply_swizzle(np.arange(address, address + size, 16), swizzle) // 16
 
 
@@ -279,17 +286,17 @@ class TileBox:
             self._readers = self._view_inside(memory.reader, start, extents, strides)
 
     def _view_inside(self, storage: Array, start: int, extents: list[int], strides: list[int]) -> Array:
-        """Return the box's part inside the tensor, as a view of bytes (or their marks) of global memory."""
+        """Return the box's part inside the tensor, as a strided view of global memory's bytes or of marks for them."""
         shape, steps = tuple(reversed(extents)), tuple(reversed(strides))
         return np.ndarray(shape, self.layout.word, buffer=storage.data, offset=start, strides=steps)
 
     def _element_offset(self, position: tuple[int, ...]) -> int:
-        """Return the offset in global memory of an element of the inside part."""
+        """Return the offset in global memory of the element at a position of the part inside the tensor."""
         start, _, strides = self._span
         return start + sum(at * stride for at, stride in zip(reversed(position), strides, strict=True))
 
     def find_granules(self, size: int) -> Array:
-        """Return the granules of `size` bytes (16 at most) of global memory that the box accesses."""
+        """Return the numbers of the granules of `size` bytes, 16 at most, of global memory that the box accesses."""
         if self.is_empty:
             return np.zeros(0, np.int64)
         start, extents, strides = self._span
@@ -304,7 +311,7 @@ class TileBox:
         return granules
 
     def load(self) -> Array:
-        """Return the bytes of the whole box, as rows of 16; elements outside the tensor are filled."""
+        """Return the bytes of the whole box, as rows of 16, with elements outside the tensor filled."""
         box = np.full(self.layout.box[::-1], self.layout.fill_bits, self.layout.word)
         if not self.is_empty:
             if self._owners is not None and self._memory.is_divided:
@@ -314,14 +321,15 @@ class TileBox:
         return box.view(np.uint8).reshape(-1, 16)
 
     def store(self, data: Array) -> None:
-        """Write the inside part of the box to global memory."""
+        """Write the part of the box inside the tensor to global memory, and record the cluster as its owner."""
         if not self.is_empty:
             part = self._take_inside(data)
             self._claim_ownership(self._target, part)
             self._target[...] = part
 
     def reduce(self, data: Array, operation: str) -> None:
-        """Combine the inside part of the box with global memory."""
+        """Combine the part of the box inside the tensor with global memory by the operation, and record the cluster as
+        its owner."""
         if self.is_empty:
             return
         part = np.ascontiguousarray(self._take_inside(data))
@@ -330,13 +338,14 @@ class TileBox:
         self._target[...] = combine_elements(self.layout.element, operation, old, part)
 
     def _claim_ownership(self, old: Array, new: Array) -> None:
-        """Record that the cluster writes `new` over `old`, where owners are tracked."""
+        """Record that the cluster writes `new` over `old` if owners are tracked; report a race if another cluster used
+        it."""
         memory, owners = self._memory, self._owners
         if owners is not None:
             owners[...] = memory.take_ownership(owners, self._readers, old, new, self._tag, self._element_offset)
 
     def _take_inside(self, data: Array) -> Array:
-        """Return the elements, as bits, of the box's bytes that lie inside the tensor."""
+        """Return, from the box's bytes, the elements inside the tensor as unsigned integers."""
         words = np.ascontiguousarray(data).view(np.uint8).reshape(-1).view(self.layout.word)
         part: Array = words.reshape(self.layout.box[::-1])[self._inside]
         return part
@@ -352,7 +361,7 @@ class FourRows:
         self._boxes = [TileBox(layout, (column, row), memory) for row in rows]
 
     def find_granules(self, size: int) -> Array:
-        """Return the granules of `size` bytes of global memory that the boxes access."""
+        """Return the numbers of the granules of `size` bytes of global memory that the four boxes access."""
         return np.concatenate([box.find_granules(size) for box in self._boxes])
 
     def load(self) -> Array:
@@ -360,7 +369,7 @@ class FourRows:
         return np.concatenate([box.load() for box in self._boxes])
 
     def store(self, data: Array) -> None:
-        """Write the bytes of the four boxes, one after the other."""
+        """Write the bytes of four boxes, one after the other, to global memory."""
         for box, part in zip(self._boxes, np.split(data.reshape(-1), 4), strict=True):
             box.store(part)
 
@@ -370,7 +379,7 @@ INTEGER_ELEMENTS = {"u32": "uint32", "s32": "int32", "u64": "uint64", "s64": "in
 
 
 def combine_elements(element: str, operation: str, old: Array, new: Array) -> Array:
-    """Compute `old op new` on the bits of an element type, as bits."""
+    """Compute `old op new` on bit patterns of an element type, and return bit patterns."""
     function = REDUCTIONS[operation]
     if element == "bfloat16":
         return f32_to_bf16(function(bf16_to_f32(old), bf16_to_f32(new)))
@@ -418,17 +427,17 @@ class Im2colBox:
         self._addresses = layout.address + addresses[:, None] + channels[None, :] * layout.element_bytes
 
     def find_granules(self, size: int) -> Array:
-        """Return the granules of `size` bytes of global memory that the copy accesses."""
+        """Return the numbers of the granules of `size` bytes of global memory that the copy accesses."""
         return np.unique((self._addresses[self._inside] - self.memory.base) // size)
 
     def load(self) -> Array:
-        """Return the bytes of the whole copy, as rows of 16."""
+        """Return the bytes of the whole copy, as rows of 16, with elements outside the image filled."""
         layout = self.layout
         box = np.full(self._inside.shape, layout.fill_bits, layout.word)
         box[self._inside] = self.memory.load(self._addresses[self._inside], layout.element_bytes)
         return box.view(np.uint8).reshape(-1, 16)
 
     def store(self, data: Array) -> None:
-        """Write the elements of the copy's bytes that lie inside the tensor."""
+        """Write the elements of the copy's bytes that lie inside the tensor to global memory."""
         box = np.ascontiguousarray(data).view(self.layout.word).reshape(self._inside.shape)
         self.memory.store(self._addresses[self._inside], self.layout.element_bytes, box[self._inside])

@@ -23,6 +23,8 @@ _CHUNKS = np.arange(8, dtype=np.int64)
 
 @register_decoder("tensormap.replace", accepts="tile shared::cta global b1024")
 def _decode_replace(form: Form) -> None:
+    """Decode `tensormap.replace` into a step that sets one field of a map under construction; refuse an unknown
+    field."""
     field = form.find_modifier(*MAP_FIELDS)
     if not field or not form.has("tile"):
         raise form.unsupported("this field")
@@ -40,6 +42,7 @@ def _decode_replace(form: Form) -> None:
 
     @form.set_run
     def run_replace(cta: Cta, threads: Threads) -> None:
+        """Store the field's bytes, and the mark of a map, at each thread's map address; fault if it is misaligned."""
         addresses = pointer(cta, threads)
         if (addresses & 63).any():
             raise Fault("misaligned", f"a tensor map at {int(addresses[0]):#x}, which is not a multiple of 64")
@@ -55,12 +58,15 @@ def _decode_replace(form: Form) -> None:
     "tensormap.cp_fenceproxy", accepts="global shared::cta tensormap::generic release acq_rel cta cluster gpu sys"
 )
 def _decode_copy(form: Form) -> None:
+    """Decode `tensormap.cp_fenceproxy` of 128 bytes into a step that publishes a tensor map from shared to global
+    memory."""
     if form.parse_constant(form.operands[2]) != MAP_BYTES:
         raise form.unsupported("a size other than 128")
     destination, source = form.build_address(form.operands[0]), form.build_address(form.operands[1])
 
     @form.set_run
     def run_copy(cta: Cta, threads: Threads) -> None:
+        """Copy the warp's 128 bytes to global memory, as a write of all its lanes; fault if their addresses differ."""
         # The warp copies together; its lanes name the same two addresses.
         to, origin = destination(cta, threads), source(cta, threads)
         if (to != to[0]).any() or (origin != origin[0]).any():
@@ -78,11 +84,14 @@ def _decode_copy(form: Form) -> None:
 
 @register_decoder("fence.proxy.tensormap::generic", accepts="acquire release cta cluster gpu sys")
 def _decode_fence(form: Form) -> None:
+    """Decode `fence.proxy.tensormap` into a step that records an acquire of tensor maps, or a release."""
     # A map is read when a copy is issued, so it is never stale here: the fence only must be there.
     pointer = form.build_address(form.operands[0]) if form.has("acquire") else None
 
     @form.set_run
     def run_fence(cta: Cta, threads: Threads) -> None:
+        """Record the fence for these threads: an acquire of the maps at their addresses, or a release. A map is read
+        when a copy is issued, so it is never stale."""
         if cta.order is not None:
             addresses = set(pointer(cta, threads).tolist()) if pointer is not None else None
             cta.order.fence_maps(cta.actors[threads], addresses)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def list_registers(form: Form, operand: Operand, count: int) -> tuple[Operand, ...]:
-    """Return the registers of a fragment, `count` of them."""
+    """Return the registers of a fragment operand; fault unless there are `count` of them."""
     items: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
     if len(items) != count:
         raise form.unsupported(f"a fragment of {len(items)} registers instead of {count}")
@@ -30,19 +30,20 @@ def list_registers(form: Form, operand: Operand, count: int) -> tuple[Operand, .
 
 
 def _count_matrices(form: Form) -> int:
-    """Return the number of matrices that a whole warp moves."""
+    """Return the number of matrices that an opcode names, else 1, and make its step wait for whole warps."""
     form.step.gather = 32
     return int(form.find_modifier("x1", "x2", "x4", default="x1")[1])
 
 
 def _take_first_lanes(values: Array, count: int) -> Array:
-    """Return the first `count` values of each warp: its row addresses, or the threads that name them."""
+    """Return the values of the first `count` lanes of each warp, warp after warp."""
     warps: Array = values.reshape(-1, 32)[:, :count].reshape(-1)
     return warps
 
 
 def _unpack_rows(rows: Array, form: Form) -> Array:
-    """Return rows of 16 bytes, with packed elements of 4 and 6 bits moved to the low bits of bytes."""
+    """Return rows of 16 bytes with packed codes of 4 or 6 bits spread to a byte each, unchanged without such a
+    format."""
     bits = 4 if form.has("b4x16_p64") else 6
     if not form.has("b4x16_p64", "b6x16_p32"):
         return rows
@@ -54,6 +55,7 @@ def _unpack_rows(rows: Array, form: Form) -> Array:
 
 @register_decoder("ldmatrix.sync", accepts="shared shared::cta b8x16 b4x16_p64 b6x16_p32")
 def _decode_ldmatrix(form: Form) -> None:
+    """Decode `ldmatrix` into a step that loads matrices of a warp from shared memory; fault on an illegal shape."""
     count = _count_matrices(form)
     shape, element = form.find_modifier("m8n8", "m8n16", "m16n16"), form.find_modifier("b16", "b8", "b8x16")
     is_packed = form.has("b4x16_p64", "b6x16_p32")
@@ -72,6 +74,7 @@ def _decode_ldmatrix(form: Form) -> None:
 
     @form.set_run
     def run_ldmatrix(cta: Cta, threads: Threads) -> None:
+        """Load the rows whose addresses the first lanes hold, and write their elements to the lanes' registers."""
         rows, actors = (_take_first_lanes(x, row_count) for x in (pointer(cta, threads), cta.actors[threads]))
         loaded = np.ascontiguousarray(cta.shared.load(rows, 16, actors, is_collective=True))
         data = _unpack_rows(loaded.view(np.uint8).reshape(-1, 16), form)
@@ -96,6 +99,7 @@ def _decode_ldmatrix(form: Form) -> None:
 
 @register_decoder("stmatrix.sync", accepts="shared shared::cta")
 def _decode_stmatrix(form: Form) -> None:
+    """Decode `stmatrix` into a step that stores matrices of a warp to shared memory; fault on an illegal shape."""
     count = _count_matrices(form)
     is_transposed, is_bytes = form.has("trans"), form.has("b8")
     if not (form.has("m16n8") and is_transposed) if is_bytes else not (form.has("m8n8") and form.has("b16")):
@@ -105,6 +109,8 @@ def _decode_stmatrix(form: Form) -> None:
 
     @form.set_run
     def run_stmatrix(cta: Cta, threads: Threads) -> None:
+        """Collect the matrices from the lanes' registers, and store them at the row addresses that the first lanes
+        hold."""
         rows, actors = (_take_first_lanes(x, 8 * count) for x in (pointer(cta, threads), cta.actors[threads]))
         lanes = np.stack([cta.views[source][threads].reshape(-1, 32) for source in sources], axis=1)
         data: Array
@@ -121,10 +127,12 @@ def _decode_stmatrix(form: Form) -> None:
 
 @register_decoder("movmatrix.sync", accepts="trans m8n8 b16")
 def _decode_movmatrix(form: Form) -> None:
+    """Decode `movmatrix` into a step that transposes a warp's 8 x 8 matrix in registers."""
     form.step.gather = 32
     target, source = form.write(form.operands[0], "b32"), form.read(form.operands[1], "b32")
 
     @form.set_run
     def run_movmatrix(cta: Cta, threads: Threads) -> None:
+        """Write each warp's 8 x 8 matrix of 16-bit elements transposed."""
         data = np.ascontiguousarray(cta.views[source][threads]).view(np.uint16).reshape(-1, 8, 8)
         cta.views[target][threads] = np.ascontiguousarray(data.transpose(0, 2, 1)).view(np.uint32).reshape(-1)

@@ -30,7 +30,7 @@ _DEFAULTS = {"kind::mxf8f6f4": "1X", "kind::mxf4": "2X"}
 
 
 def build_scaling(form: Form, kind: str, operands: tuple[Operand, ...]) -> ScaleFunction | None:
-    """Return a function that multiplies A [w, row, k] and B [w, k, n] by their factors, or None where there are none.
+    """Return a function that multiplies A [w, row, k] and B [w, k, n] by scales; None without any; refuse wrong scales.
 
     The operands are, for A and B, a register and a pair {byte, thread}. A quad holds two rows of A in two of its lanes,
     a column of B in one; the blocks along k take neighbouring bytes.
@@ -53,10 +53,12 @@ def build_scaling(form: Form, kind: str, operands: tuple[Operand, ...]) -> Scale
     lanes_of_a = np.array([2 * a_lane, 2 * a_lane + 1])
 
     def decode_factors(words: Array, first: int) -> Array:
+        """Return the scales in a quad's words, as numbers, [.., block of k]."""
         codes = np.ascontiguousarray(words).view(np.uint8).reshape(*words.shape, 4)
         return FORMAT_DECODERS[element](codes)[..., first : first + blocks]
 
     def scale_operands(cta: Cta, threads: Threads, a: Array, b: Array) -> tuple[Array, Array]:
+        """Return A and B times the scales that the chosen lanes of each quad hold."""
         length = a.shape[2] // blocks
         a_words = cta.views[a_slot][threads].reshape(-1, 8, 4)[:, :, lanes_of_a].transpose(0, 2, 1).reshape(-1, 16)
         b_words = cta.views[b_slot][threads].reshape(-1, 8, 4)[:, :, b_lane]
@@ -68,7 +70,7 @@ def build_scaling(form: Form, kind: str, operands: tuple[Operand, ...]) -> Scale
 
 
 def _parse_selectors(form: Form, operand: Operand, blocks: int, lanes: int) -> tuple[int, int]:
-    """Return the byte and the thread of a quad that hold factors."""
+    """Return the byte and the thread of a quad that hold scales; fault if they do not fit the blocks."""
     if not isinstance(operand, Vector) or len(operand.items) != 2:
         raise form.unsupported(f"{operand} where {{byte, thread}} belongs")
     byte, lane = (form.parse_constant(item) for item in operand.items)
@@ -107,12 +109,12 @@ _SPARSE_SHAPES = {
 
 
 def element_bits(kind: str) -> int:
-    """Return the bits from one element of a register to the next."""
+    """Return the bits from one element of a register to the next; packed fp4 has 4."""
     return 4 if kind == PACKED_FP4 else ELEMENT_BITS[kind]
 
 
 def unpack_elements(bits: Array, kind: str) -> Array:
-    """Decode the elements of words as numbers on a new last axis."""
+    """Return the elements of register words as numbers, on a new last axis."""
     size = element_bits(kind)
     if size >= 8:
         words = np.ascontiguousarray(bits).view(_WORDS[size]).reshape(*bits.shape, -1)
@@ -131,7 +133,7 @@ def unpack_elements(bits: Array, kind: str) -> Array:
 
 
 def multiply_matrices(a: Array, b: Array, kinds: tuple[str, str], bit_operation: str) -> Array:
-    """Return the product of [.., m, k] and [.., k, n]; bits are combined by and or xor and counted."""
+    """Return the matrix product of [.., m, k] and [.., k, n]; for bits, the number of ones after `and` or `xor`."""
     both: Array = np.matmul(a, b)
     if kinds[0] != "b1" or bit_operation == "and":
         return both
@@ -141,13 +143,13 @@ def multiply_matrices(a: Array, b: Array, kinds: tuple[str, str], bit_operation:
 
 
 def to_s32(values: Array, saturates: bool) -> Array:
-    """Convert exact sums in float64 to 32-bit integers."""
+    """Convert exact sums in float64 to 32-bit integers, clamped if `saturates`, wrapped otherwise."""
     exact = values.astype(np.int64)
     return (np.clip(exact, -(2**31), 2**31 - 1) if saturates else exact).astype(np.int32)
 
 
 def _parse_operand_kinds(form: Form) -> tuple[str, str, str]:
-    """Return the types of D, A and B."""
+    """Return the element types of D, A and B; fault on a combination that mma does not have."""
     kinds = form.find_modifiers(*ELEMENT_BITS, *_RESULT_TYPES)
     if len(kinds) != 4:
         raise form.unsupported("these types")
@@ -163,7 +165,7 @@ def _parse_operand_kinds(form: Form) -> tuple[str, str, str]:
 
 
 def _parse_shape(form: Form, kinds: tuple[str, str], is_sparse: bool) -> tuple[int, int]:
-    """Return the number of groups of eight rows, and k."""
+    """Return the number of groups of eight rows, and k; fault on a shape that these types do not have."""
     shape = form.match(r"m(8|16)n8k(\d+)")
     table = _SPARSE_SHAPES if is_sparse else _SHAPES
     if shape is None or any(shape[0] not in table.get(kind, "").split() for kind in kinds):
@@ -173,6 +175,8 @@ def _parse_shape(form: Form, kinds: tuple[str, str], is_sparse: bool) -> tuple[i
 
 @register_decoder("mma.sync", "mma.sp.sync", "mma.sp::ordered_metadata.sync", accepts="row popc")
 def _decode_mma(form: Form) -> None:
+    """Decode `mma.sync`, dense or sparse, scaled or not, into a step that multiplies and adds for each warp; refuse bad
+    types."""
     form.step.gather = 32
     is_sparse = form.stem != "mma.sync"
     result, a_kind, b_kind = _parse_operand_kinds(form)
@@ -204,6 +208,7 @@ def _decode_mma(form: Form) -> None:
 
     @form.set_run
     def run_mma(cta: Cta, threads: Threads) -> None:
+        """Build A and B from the lanes' registers, multiply them for each warp, and add the product to C."""
         views = cta.views
         a_bits = np.array([views[slot][threads] for slot in a_slots])
         b_bits = np.array([views[slot][threads] for slot in b_slots])
@@ -221,7 +226,7 @@ def _decode_mma(form: Form) -> None:
 
 
 def build_accumulation(form: Form, result: str, halves: int) -> Callable[[Cta, Threads, Array], None]:
-    """Return a function that adds C to a product [w, row, n] and writes D."""
+    """Return a function that adds C to a product [w, row, n] and writes D to the lanes' registers."""
     count = halves * (1 if result == "f16" else 2)
     view = "b32" if result == "f16" else result  # halves lie two to a register
     targets = [form.write(item, view) for item in list_registers(form, form.operands[0], count)]
@@ -229,6 +234,7 @@ def build_accumulation(form: Form, result: str, halves: int) -> Callable[[Cta, T
     saturates = form.has("satfinite")
 
     def accumulate_product(cta: Cta, threads: Threads, product: Array) -> None:
+        """Write the sum of the product and C to the registers of D, in its type."""
         views = cta.views
         # [w, (row half, g), (t, e)]  →  registers (row half, e), lanes (w, g, t)
         lanes = product.reshape(-1, halves, 8, 4, 2).transpose(1, 4, 0, 2, 3)
@@ -248,8 +254,9 @@ def build_accumulation(form: Form, result: str, halves: int) -> Callable[[Cta, T
 
 
 def _decode_quad_pairs(form: Form, result: str) -> None:
-    """Decode `mma.m8n8k4` of f16, in the layout of sm_70: four products, each of two quads of a warp whose lanes differ
-    by 16. Lane (high, pair, low) of 2 x 4 x 4 is thread 4·high + low of product `pair`."""
+    """Decode `mma.m8n8k4` of f16, in the layout of sm_70, into a step with four products to a warp; refuse other types.
+    Each is of two quads whose lanes differ by 16. Lane (high, pair, low) of 2 x 4 x 4 is thread 4·high + low of product
+    `pair`."""
     layouts = form.find_modifiers("row", "col")
     if len(layouts) != 2 or result not in ("f16", "f32"):
         raise form.unsupported("this layout or type")
@@ -260,7 +267,7 @@ def _decode_quad_pairs(form: Form, result: str) -> None:
     c_slots = [form.read(item, view) for item in list_registers(form, form.operands[3], count)]
 
     def gather_operand(cta: Cta, threads: Threads, slots: list[int], is_own_row: bool) -> Array:
-        """Return an operand as [w, pair, row of eight, k]: a thread holds a row, or four of them at one k."""
+        """Return an operand as f32 [w, pair, row of eight, k]: a thread holds a row, or four of them at one k."""
         words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
         halves = np.ascontiguousarray(words).view(np.float16).astype(np.float32).reshape(-1, 2, 4, 4, 4)
         axes = (0, 2, 1, 3, 4) if is_own_row else (0, 2, 1, 4, 3)
@@ -268,6 +275,7 @@ def _decode_quad_pairs(form: Form, result: str) -> None:
 
     @form.set_run
     def run_quad_pairs(cta: Cta, threads: Threads) -> None:
+        """Multiply and add for each pair of quads, and write the sums to the lanes' registers."""
         a = gather_operand(cta, threads, a_slots, layouts[0] == "row")
         b = gather_operand(cta, threads, b_slots, layouts[1] == "col")
         product = np.matmul(a, b.transpose(0, 1, 3, 2))

@@ -26,7 +26,7 @@ class SparseSelection:
 
     @property
     def chunks(self) -> int:
-        """Return the groups of neighbours in a row, each with four bits of metadata."""
+        """Return the number of groups of neighbours in a row, each of which has four bits of metadata."""
         return self.k // {"tf32": 2, **dict.fromkeys(_FOUR_BIT_KINDS, 8)}.get(self.kind, 4)
 
 
@@ -34,8 +34,8 @@ _FOUR_BIT_KINDS = ("s4", "u4", "packed e2m1")
 
 
 def decode_selection(form: Form, metadata: Operand, selector: int, kind: str, k: int) -> SparseSelection:
-    """Decode the metadata operand and check its selector: the fewer bits a row needs, the more sets of lanes can hold
-    them."""
+    """Return the metadata operand of a sparse product; fault if its selector is out of range. The fewer bits a row
+    needs, the more sets of lanes can hold them."""
     chosen = SparseSelection(form.read(metadata, "b32"), selector, kind, k)
     sets = 64 // (4 * chosen.chunks)
     if not 0 <= selector < sets:
@@ -44,7 +44,7 @@ def decode_selection(form: Form, metadata: Operand, selector: int, kind: str, k:
 
 
 def _gather_row_metadata(words: Array, chosen: SparseSelection) -> Array:
-    """Return the metadata of each row [w, 16], from the registers of the lanes [w, g, t]."""
+    """Return the metadata bits of each row, [w, 16], from the words of the selected lanes, [w, g, t]."""
     wide, first = words.astype(np.uint64), chosen.selector
     half, low = np.uint64(16), np.uint64(0xFFFF)
     bits = 4 * chosen.chunks
@@ -64,7 +64,8 @@ def _gather_row_metadata(words: Array, chosen: SparseSelection) -> Array:
 
 
 def expand_sparse(compressed: Array, words: Array, chosen: SparseSelection) -> Array:
-    """Return A as [w, 16, k] with zeros, from [w, 16, k/2] and the metadata [w, g, t]."""
+    """Return A [w, 16, k] with zeros filled in, from kept elements [w, 16, k/2] and metadata [w, g, t]; fault if
+    meaningless."""
     chunks, kind = chosen.chunks, chosen.kind
     shifts = 4 * np.arange(chunks, dtype=np.uint64)
     fields = (_gather_row_metadata(words, chosen)[..., None] >> shifts & np.uint64(15)).astype(np.int64)

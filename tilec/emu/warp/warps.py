@@ -20,7 +20,7 @@ _FULL = 0xFFFFFFFF
 
 
 def gather_masked_lanes(form: Form, operand: Operand) -> int:
-    """Make the step wait for the lanes that a mask operand names, and return the mask's slot."""
+    """Return the slot of a lane mask, and make the step wait for the lanes that it names."""
     form.step.gather = 32
     form.step.exchanged_slots = ((), ())
     slot = form.read(operand, "u32")
@@ -31,6 +31,7 @@ def gather_masked_lanes(form: Form, operand: Operand) -> int:
 
 @register_decoder("shfl.sync")
 def _decode_shfl(form: Form) -> None:
+    """Decode `shfl.sync` into a step that reads each lane's partner: by index, up, down or butterfly."""
     mode = form.find_modifier("idx", "up", "down", "bfly")
     result_slot, valid_slot = form.write_pair(form.operands[0], "b32")
     source_slot, by_slot, clamp_slot = (form.read(operand, "u32") for operand in form.operands[1:4])
@@ -38,6 +39,8 @@ def _decode_shfl(form: Form) -> None:
 
     @form.set_run
     def run_shfl(cta: Cta, threads: Threads) -> None:
+        """Write the value of each lane's partner, its own where there is none in its segment, and whether there is
+        one."""
         members = cta.thread_ids[threads]
         lane = members & 31
         by = cta.views[by_slot][threads].astype(np.int64) & 31
@@ -61,7 +64,8 @@ def _decode_shfl(form: Form) -> None:
 
 
 def _number_lane_groups(members: Array, masks: Array | None) -> Array:
-    """Number the groups of lanes, for each thread: lanes of one warp with the same mask form a group."""
+    """Return a number for each thread's lane group: the lanes of one warp with the same mask, or all lanes without
+    masks."""
     keys = (members >> 5) << 32
     if masks is not None:
         keys = keys | masks
@@ -79,6 +83,7 @@ def _ballot_lanes(members: Array, lane_groups: Array, values: Array) -> Array:
 
 @register_decoder("vote.sync", "vote")
 def _decode_vote(form: Form) -> None:
+    """Decode `vote` and `vote.sync` into a step that combines a predicate of the lanes: all, any, uni or ballot."""
     mode = form.find_modifier("all", "any", "uni", "ballot")
     result_slot = form.write(form.operands[0], "b32" if mode == "ballot" else "pred")
     value_slot, is_negated = read_predicate(form, form.operands[1])
@@ -87,6 +92,8 @@ def _decode_vote(form: Form) -> None:
 
     @form.set_run
     def run_vote(cta: Cta, threads: Threads) -> None:
+        """Write the vote on the predicate of the lanes with the same mask: all, any, uni, or the mask of those where it
+        is true."""
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads] ^ is_negated
         lane_groups = _number_lane_groups(members, cta.views[mask_slot][threads] if mask_slot >= 0 else None)
@@ -99,12 +106,14 @@ def _decode_vote(form: Form) -> None:
 
 @register_decoder("match.any.sync")
 def _decode_match_any(form: Form) -> None:
+    """Decode `match.any.sync` into a step that finds, for each lane, the lanes with the same value."""
     result_slot = form.write(form.operands[0], "b32")
     value_slot = form.read(form.operands[1], form.types[-1])
     mask_slot = gather_masked_lanes(form, form.operands[2])
 
     @form.set_run
     def run_match_any(cta: Cta, threads: Threads) -> None:
+        """Write, for each lane, the mask of lanes of its group with the same value."""
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads]
         lane_groups = _number_lane_groups(members, cta.views[mask_slot][threads])
@@ -115,12 +124,14 @@ def _decode_match_any(form: Form) -> None:
 
 @register_decoder("match.all.sync")
 def _decode_match_all(form: Form) -> None:
+    """Decode `match.all.sync` into a step that finds whether all lanes have the same value."""
     result_slot, same_slot = form.write_pair(form.operands[0], "b32")
     value_slot = form.read(form.operands[1], form.types[-1])
     mask_slot = gather_masked_lanes(form, form.operands[2])
 
     @form.set_run
     def run_match_all(cta: Cta, threads: Threads) -> None:
+        """Write the mask of the lane group where all its values are the same, 0 elsewhere, and whether they are."""
         members = cta.thread_ids[threads]
         values = cta.views[value_slot][threads]
         lane_groups = _number_lane_groups(members, cta.views[mask_slot][threads])
@@ -135,6 +146,8 @@ def _decode_match_all(form: Form) -> None:
 
 @register_decoder("redux.sync")
 def _decode_redux(form: Form) -> None:
+    """Decode `redux.sync` into a step that reduces the lanes' integers or, by min and max only, floats; refuse the
+    rest."""
     operation = form.find_modifier("add", "min", "max", "and", "or", "xor")
     result_slot = form.write(form.operands[0], form.types[-1])
     value_slot = form.read(form.operands[1], form.types[-1])
@@ -150,6 +163,8 @@ def _decode_redux(form: Form) -> None:
 
     @form.set_run
     def run_redux(cta: Cta, threads: Threads) -> None:
+        """Write to each lane the reduction of the values, or of their magnitudes, of the lanes with the same mask in
+        its warp."""
         members = cta.thread_ids[threads]
         values = np.abs(cta.views[value_slot][threads]) if is_magnitude else cta.views[value_slot][threads]
         result = values.copy()
@@ -162,10 +177,12 @@ def _decode_redux(form: Form) -> None:
 
 @register_decoder("activemask")
 def _decode_activemask(form: Form) -> None:
+    """Decode `activemask` into a step that writes the lanes of each warp that run it together."""
     result_slot = form.write(form.operands[0], "b32")
 
     @form.set_run
     def run_activemask(cta: Cta, threads: Threads) -> None:
+        """Write, for each lane, the mask of the lanes of its warp that run this step together."""
         members = cta.thread_ids[threads]
         lane_groups = _number_lane_groups(members, None)
         cta.views[result_slot][threads] = _ballot_lanes(members, lane_groups, np.ones(len(members), np.bool_))
@@ -173,6 +190,8 @@ def _decode_activemask(form: Form) -> None:
 
 @register_decoder("elect.sync")
 def _decode_elect(form: Form) -> None:
+    """Decode `elect.sync` into a step that elects the lowest lane that a mask names; unsupported without a
+    predicate."""
     destination = form.operands[0]
     if not isinstance(destination, Pair):
         raise form.unsupported("elect.sync without a predicate")
@@ -182,6 +201,7 @@ def _decode_elect(form: Form) -> None:
 
     @form.set_run
     def run_elect(cta: Cta, threads: Threads) -> None:
+        """Write the lowest lane that the mask names and that runs this step, and whether the thread is that one."""
         members = cta.thread_ids[threads]
         named = (cta.views[mask_slot][threads] >> (members & 31).astype(np.uint32)) & 1
         ballot = _ballot_lanes(members, _number_lane_groups(members, None), named == 1)
@@ -192,10 +212,12 @@ def _decode_elect(form: Form) -> None:
 
 @register_decoder("bar.warp.sync")
 def _decode_warp_sync(form: Form) -> None:
+    """Decode `bar.warp.sync` into a step that synchronises the lanes that a mask names."""
     mask_slot = gather_masked_lanes(form, form.operands[0])
 
     @form.set_run
     def run_warp_sync(cta: Cta, threads: Threads) -> None:
+        """Let the lanes with one mask know what each other knows, if races are watched."""
         if cta.order is None:
             return
         actors = cta.actors[threads]

@@ -38,20 +38,23 @@ class WmmaFragment:
 
     @property
     def unit_bits(self) -> int:
-        """Return the bits of an addressable unit: an element, or a byte of smaller ones."""
+        """Return the bits of an addressable unit: an element, or a byte where elements are smaller."""
         return max(_BITS[self.kind], 8)
 
     @property
     def units(self) -> int:
+        """Return the number of addressable units of the matrix."""
         return self.rows * self.columns * _BITS[self.kind] // self.unit_bits
 
     @property
     def units_per_row(self) -> int:
+        """Return the number of addressable units in a row."""
         return self.columns * _BITS[self.kind] // self.unit_bits
 
 
 def _build_fragment(form: Form, which: str, kind: str) -> WmmaFragment:
-    """Return the fragment of operand `which`, "a" to "d", of the opcode's shape."""
+    """Return the matrix of operand `which`, "a" to "d", of the opcode's shape; fault on a shape or type that wmma
+    lacks."""
     match = form.match(r"m(\d+)n(\d+)k(\d+)")
     if match is None:
         raise form.unsupported("no shape")
@@ -69,7 +72,7 @@ def _build_fragment(form: Form, which: str, kind: str) -> WmmaFragment:
 
 
 def _read_matrix(cta: Cta, threads: Threads, slots: list[int], fragment: WmmaFragment) -> Array:
-    """Return the matrices [warp, row, column] that lanes hold."""
+    """Return the matrices that lanes hold in a fragment's registers, as numbers [warp, row, column]."""
     words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
     lanes = np.ascontiguousarray(words).reshape(-1, 32 * len(slots))
     needed = fragment.rows * fragment.columns * _BITS[fragment.kind] // TYPES[fragment.view].bits
@@ -90,7 +93,7 @@ def _write_matrix(cta: Cta, threads: Threads, slots: list[int], matrix: Array) -
 
 
 def _find_unit_offsets(fragment: WmmaFragment, is_column_major: bool) -> tuple[Array, Array]:
-    """Return the offset of every unit of every lane, as a number of strides and a number of units."""
+    """Return the offset of each [lane, unit] of a fragment in memory, as numbers of strides and of units."""
     per_lane = fragment.registers * TYPES[fragment.view].bits // fragment.unit_bits
     unit = np.arange(32 * per_lane).reshape(32, per_lane) % fragment.units
     row, column = np.divmod(unit, fragment.units_per_row)
@@ -100,7 +103,8 @@ def _find_unit_offsets(fragment: WmmaFragment, is_column_major: bool) -> tuple[A
 def _decode_addresses(
     form: Form, which: str, pointer: Operand, strides: tuple[Operand, ...]
 ) -> tuple[WmmaFragment, UnitAddresses]:
-    """Return the fragment of a load or store, and a function that computes the addresses of its units."""
+    """Return the fragment of a load or store, and a function that lists its units' addresses; fault on a bad type or
+    layout."""
     kinds = form.find_modifiers(*_BITS)
     if not kinds:
         raise form.unsupported("no type")
@@ -117,6 +121,7 @@ def _decode_addresses(
     size = fragment.unit_bits // 8
 
     def list_addresses(cta: Cta, threads: Threads) -> list[Array]:
+        """Return, for each unit of a lane, the addresses of these threads."""
         lane = cta.thread_ids[threads] & 31
         stride = _find_stride(cta, threads, stride_slot, fragment, is_column_major)
         first = base(cta, threads)
@@ -126,7 +131,8 @@ def _decode_addresses(
 
 
 def _find_stride(cta: Cta, threads: Threads, slot: int, fragment: WmmaFragment, is_column_major: bool) -> Array:
-    """Return the distance between rows (or columns) in bytes, for each thread."""
+    """Return for each thread the bytes from one row, or column if column-major, to the next: the operand's, or a dense
+    matrix's."""
     if slot < 0:
         default = fragment.rows if is_column_major else fragment.columns
         return np.full(len(cta.thread_ids[threads]), default * _BITS[fragment.kind] // 8)
@@ -136,6 +142,7 @@ def _find_stride(cta: Cta, threads: Threads, slot: int, fragment: WmmaFragment, 
 
 @register_decoder("wmma.load", accepts="row")
 def _decode_load(form: Form) -> None:
+    """Decode `wmma.load` into a step that loads A, B or C into the lanes' registers."""
     which = form.find_modifier("a", "b", "c")
     fragment, list_addresses = _decode_addresses(form, which, form.operands[1], form.operands[2:])
     slots = [form.write(item, fragment.view) for item in list_registers(form, form.operands[0], fragment.registers)]
@@ -144,6 +151,7 @@ def _decode_load(form: Form) -> None:
 
     @form.set_run
     def run_load(cta: Cta, threads: Threads) -> None:
+        """Load each lane's elements from their addresses and write them to its registers."""
         units = [load(cta, threads, addresses, size) for addresses in list_addresses(cta, threads)]
         words = np.stack(units, axis=1).view(np.dtype(f"u{TYPES[fragment.view].bits // 8}"))
         for position, slot in enumerate(slots):
@@ -152,6 +160,7 @@ def _decode_load(form: Form) -> None:
 
 @register_decoder("wmma.store", accepts="d row")
 def _decode_store(form: Form) -> None:
+    """Decode `wmma.store` into a step that stores D from the lanes' registers."""
     fragment, list_addresses = _decode_addresses(form, "d", form.operands[0], form.operands[2:])
     slots = [form.read(item, fragment.view) for item in list_registers(form, form.operands[1], fragment.registers)]
     store = select_store(form)
@@ -159,6 +168,7 @@ def _decode_store(form: Form) -> None:
 
     @form.set_run
     def run_store(cta: Cta, threads: Threads) -> None:
+        """Store the elements in each lane's registers at their addresses."""
         words = np.stack([cta.views[slot][threads] for slot in slots], axis=1)
         data = np.ascontiguousarray(words).view(np.dtype(f"u{size}"))
         for index, addresses in enumerate(list_addresses(cta, threads)):
@@ -167,6 +177,8 @@ def _decode_store(form: Form) -> None:
 
 @register_decoder("wmma.mma", accepts="popc row col rn")
 def _decode_mma(form: Form) -> None:
+    """Decode `wmma.mma` into a step that multiplies and adds each warp's matrices; fault unless it names 2 or 4
+    types."""
     kinds = form.find_modifiers(*_BITS)
     if len(kinds) == 2:
         # Only f16 leaves the types of A and B out.
@@ -187,6 +199,7 @@ def _decode_mma(form: Form) -> None:
 
     @form.set_run
     def run_mma(cta: Cta, threads: Threads) -> None:
+        """Multiply A and B of each warp, add C, and write D in its type."""
         parts = zip(slots, fragments[1:], strict=True)
         a, b, c = (_read_matrix(cta, threads, part, fragment) for part, fragment in parts)
         if _BITS[kinds[2]] < 8:

@@ -38,14 +38,15 @@ class MatrixDescriptor:
 
 
 def decode_warpgroup_descriptor(bits: int) -> MatrixDescriptor:
-    """Decode a 64-bit matrix descriptor of wgmma."""
+    """Return the fields of a 64-bit matrix descriptor of wgmma; fault on reserved bits."""
     if bits & _WARPGROUP_RESERVED:
         raise Fault("bad-descriptor", f"matrix descriptor {bits:#018x} has bits set that must be zero")
     return _build_descriptor(bits, _WARPGROUP_SWIZZLES[bits >> 62])
 
 
 def decode_tensor_descriptor(bits: int) -> MatrixDescriptor:
-    """Decode a 64-bit shared memory descriptor of tcgen05."""
+    """Return the fields of a 64-bit shared memory descriptor of tcgen05; fault on reserved bits and unknown
+    swizzles."""
     message = f"shared memory descriptor {bits:#018x}"
     if bits >> 46 & 0b111 != _TENSOR_VERSION:
         raise Fault("bad-descriptor", f"{message} has {bits >> 46 & 0b111:#05b} in bits 48:46, which must be 0b001")
@@ -60,14 +61,15 @@ def decode_tensor_descriptor(bits: int) -> MatrixDescriptor:
 
 
 def _build_descriptor(bits: int, swizzle: int) -> MatrixDescriptor:
-    """Return the fields that descriptors of wgmma and tcgen05 have in common."""
+    """Return a descriptor with this swizzle and the fields that wgmma and tcgen05 have in common, in bytes."""
     start, leading, stride = ((bits >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
     return MatrixDescriptor(start, leading, stride, base_offset=bits >> 49 & 7, swizzle=swizzle)
 
 
 @lru_cache(maxsize=4096)
 def find_matrix_rows(descriptor: MatrixDescriptor, extent: int, k: int, element_bytes: int, is_mn_major: bool) -> Array:
-    """Return the 16-byte rows of shared memory of an operand with `extent` rows (of M or N) and `k` columns.
+    """Return the 16-byte shared rows, by chunk, of `extent` rows of M or N and `k` columns; fault on `ATOM_32` if
+    K-major.
 
     K-major: [extent, chunk of k]. MN-major: [k, chunk of extent]. A chunk is 16 bytes.
     """
@@ -97,7 +99,8 @@ def find_matrix_rows(descriptor: MatrixDescriptor, extent: int, k: int, element_
 
 
 def require_matching_swizzle(memory: Memory, descriptor: MatrixDescriptor, rows: Array, what: str) -> None:
-    """Require that the descriptor's swizzle is the one with which TMA wrote the bytes."""
+    """Fault where TMA wrote rows with a swizzle that would place them elsewhere; rows with other writes pass. A start
+    inside a swizzle pattern without its base offset is a fault too."""
     swizzle = descriptor.swizzle
     # 1024 bytes for a swizzle of 128, 256 for 32: see the base offset of the matrix descriptor in the PTX manual.
     repeat = 512 if swizzle == ATOM_32 else 8 * swizzle
@@ -117,4 +120,5 @@ def require_matching_swizzle(memory: Memory, descriptor: MatrixDescriptor, rows:
 
 
 def _describe_swizzle(swizzle: int) -> str:
+    """Return a swizzle's size in words, for a fault."""
     return "128 bytes in atoms of 32" if swizzle == ATOM_32 else f"{swizzle} bytes"

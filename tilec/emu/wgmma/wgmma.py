@@ -56,7 +56,8 @@ SIXTEEN_BITS = Adder(25, 23)
 
 
 def add_product(total: Array, a: Array, b: Array, adder: Adder) -> Array:
-    """Add the product of `a` [m, k] and `b` [n, k] to `total` [m, n], all finite numbers; as float64.
+    """Return `total` [m, n] plus the product of `a` [m, k] and `b` [n, k], truncated as the tensor cores do, as
+    float64.
 
     Where one is not finite, the sum is the exact one's.
     """
@@ -75,7 +76,7 @@ def add_product(total: Array, a: Array, b: Array, adder: Adder) -> Array:
 
 
 def _leading_exponent(values: Array) -> Array:
-    """Return the exponent of the leading bit."""
+    """Return the exponent of each number's leading bit; for 0 one below all others."""
     return np.where(values == 0, _ZERO_EXPONENT, np.frexp(values)[1] - 1)
 
 
@@ -85,7 +86,8 @@ ELEMENT_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8
 
 @lru_cache(maxsize=4096)
 def find_descriptor_rows(bits: int, extent: int, k: int, element_bytes: int, is_mn_major: bool) -> Array:
-    """Return the 16-byte rows of shared memory that a descriptor's operand takes: see `find_matrix_rows`."""
+    """Return the 16-byte rows of shared memory that the operand of a wgmma descriptor takes (see
+    `find_matrix_rows`)."""
     return find_matrix_rows(decode_warpgroup_descriptor(bits), extent, k, element_bytes, is_mn_major)
 
 
@@ -109,7 +111,7 @@ class IssuedWgmma(RegisterOwner):
 
     @property
     def rows(self) -> list[Array]:
-        """Return the rows of shared memory that it reads."""
+        """Return the rows of shared memory that the wgmma reads, an array for each operand that lies there."""
         return [rows.reshape(-1) for rows in (self.a_rows, self.b_rows) if rows is not None]
 
 
@@ -138,17 +140,18 @@ class PendingWgmma:
     committed: list[list[IssuedWgmma]] = field(default_factory=list)
 
     def list_issues(self) -> list[IssuedWgmma]:
+        """Return the warpgroup's wgmma in flight, oldest first."""
         return [issue for batch in (*self.committed, self.open) for issue in batch]
 
 
 def _find_pending(state: AsyncState, warpgroup: int) -> PendingWgmma:
-    """Return the wgmma of a warpgroup in flight."""
+    """Return the record of a warpgroup's wgmma in flight, an empty one at the first call."""
     pending: PendingWgmma = state.matrix.setdefault(warpgroup, PendingWgmma())
     return pending
 
 
 def _list_warpgroups(cta: Cta, threads: Threads) -> list[int]:
-    """Return the numbers of the warpgroups that run an instruction, which must be whole."""
+    """Return the numbers of the warpgroups that run an instruction; fault unless they are whole."""
     members = cta.thread_ids[threads]
     numbers = members // _THREADS
     if len(members) % _THREADS or (numbers != numbers[::_THREADS].repeat(_THREADS)).any():
@@ -162,20 +165,24 @@ def _list_warpgroups(cta: Cta, threads: Threads) -> list[int]:
 
 @register_decoder("wgmma.fence")
 def _decode_fence(form: Form) -> None:
+    """Decode `wgmma.fence` into a step that orders earlier writes to each warpgroup's wgmma registers."""
     form.step.gather = _THREADS
 
     @form.set_run
     def run_fence(cta: Cta, threads: Threads) -> None:
+        """Forget the ordinary writes to wgmma registers of these warpgroups, which the fence orders."""
         for warpgroup in _list_warpgroups(cta, threads):
             cta.asynchronous.unfenced_registers[warpgroup] = set()
 
 
 @register_decoder("wgmma.commit_group")
 def _decode_commit(form: Form) -> None:
+    """Decode `wgmma.commit_group` into a step that closes each warpgroup's group of wgmma."""
     form.step.gather = _THREADS
 
     @form.set_run
     def run_commit(cta: Cta, threads: Threads) -> None:
+        """Move each warpgroup's open wgmma to a new committed group."""
         for warpgroup in _list_warpgroups(cta, threads):
             pending = _find_pending(cta.asynchronous, warpgroup)
             pending.committed.append(pending.open)
@@ -184,11 +191,13 @@ def _decode_commit(form: Form) -> None:
 
 @register_decoder("wgmma.wait_group")
 def _decode_wait(form: Form) -> None:
+    """Decode `wgmma.wait_group` into a step that retires all but the latest groups of each warpgroup's wgmma."""
     form.step.gather = _THREADS
     left = form.parse_constant(form.operands[0])
 
     @form.set_run
     def run_wait(cta: Cta, threads: Threads) -> None:
+        """Retire each warpgroup's committed wgmma, except those of the latest groups that may stay in flight."""
         for warpgroup in _list_warpgroups(cta, threads):
             pending = _find_pending(cta.asynchronous, warpgroup)
             due = pending.committed[: len(pending.committed) - left] if left else pending.committed
@@ -202,7 +211,7 @@ def _decode_wait(form: Form) -> None:
 
 
 def _parse_shape(form: Form) -> WgmmaShape:
-    """Return the product that an opcode and its immediates ask for."""
+    """Return the product that a wgmma's opcode and immediates ask for; fault on a shape or type that it lacks."""
     match = form.match(r"m64n(\d+)k(\d+)")
     kinds = form.find_modifiers(*ELEMENT_BITS, "f32", "s32")
     is_sparse = form.stem == "wgmma.mma_async.sp"
@@ -242,7 +251,7 @@ def _parse_shape(form: Form) -> WgmmaShape:
 
 
 def _find_registers(form: Form, operand: Operand, count: int) -> tuple[RegisterIndex, ...]:
-    """Return the registers of a fragment, which must be 32 bits wide."""
+    """Return the registers of a fragment; fault unless there are `count` of 32 bits each."""
     places = tuple(form.find_register(item) for item in list_registers(form, operand, count))
     if any(class_name != "32" for class_name, _ in places):
         raise form.unsupported("registers that are not 32 bits wide")
@@ -250,7 +259,7 @@ def _find_registers(form: Form, operand: Operand, count: int) -> tuple[RegisterI
 
 
 def _require_uniform(values: Array, what: str) -> int:
-    """Return the value that all threads of a warpgroup must share."""
+    """Return the value that all threads of a warpgroup have; fault if they differ."""
     if not (values == values[0]).all():
         raise Fault("bad-descriptor", f"{what} differs between the threads of a warpgroup")
     return int(values[0])
@@ -258,6 +267,7 @@ def _require_uniform(values: Array, what: str) -> int:
 
 @register_decoder("wgmma.mma_async", "wgmma.mma_async.sp", accepts="popc")
 def _decode_mma_async(form: Form) -> None:
+    """Decode `wgmma.mma_async`, dense or sparse, into a step that issues an asynchronous product for each warpgroup."""
     form.step.gather = _THREADS
     form.step.is_matrix = True
     shape = _parse_shape(form)
@@ -277,7 +287,8 @@ def _decode_mma_async(form: Form) -> None:
     def find_operand_rows(
         cta: Cta, slot: int, warpgroup: int, extent: int, kind: str, is_mn_major: bool, what: str
     ) -> Array:
-        """Return the 16-byte rows of shared memory of A or B, which must be ready."""
+        """Return the 16-byte rows of shared memory of A or B; fault if they are out of bounds, unready or swizzled
+        otherwise."""
         own_threads = _slice_warpgroup(warpgroup)
         bits = _require_uniform(cta.views[slot][own_threads], f"the descriptor of {what}")
         k = shape.stored if what == "A" else shape.k
@@ -297,6 +308,8 @@ def _decode_mma_async(form: Form) -> None:
 
     @form.set_run
     def run_mma_async(cta: Cta, threads: Threads) -> None:
+        """Issue a wgmma for each warpgroup, which owns its registers and operands; fault on registers owned, or a
+        missing fence. It owns them until it is retired."""
         state = cta.asynchronous
         for warpgroup in _list_warpgroups(cta, threads):
             pending = _find_pending(state, warpgroup)
@@ -319,15 +332,18 @@ def _decode_mma_async(form: Form) -> None:
 
 
 def _slice_warpgroup(warpgroup: int) -> slice:
+    """Return a warpgroup's threads as a slice."""
     return slice(warpgroup * _THREADS, (warpgroup + 1) * _THREADS)
 
 
 def _describe_warpgroup(warpgroup: int) -> str:
+    """Return a warpgroup's threads in words, such as `threads 0-127`."""
     return f"threads {warpgroup * _THREADS}-{warpgroup * _THREADS + _THREADS - 1}"
 
 
 def _require_fence(state: AsyncState, warpgroup: int, places: frozenset[RegisterIndex]) -> None:
-    """Require a wgmma.fence after the last ordinary write to these registers."""
+    """Fault unless a wgmma.fence follows the last ordinary write to these registers, and the first wgmma follows
+    one."""
     stained, owner = state.unfenced_registers.get(warpgroup), _describe_warpgroup(warpgroup)
     if stained is None:
         raise Fault("missing-wgmma-fence", f"the first wgmma of {owner} comes before any wgmma.fence")
@@ -337,7 +353,8 @@ def _require_fence(state: AsyncState, warpgroup: int, places: frozenset[Register
 
 
 def _check_overlap(other: IssuedWgmma, places: tuple[RegisterIndex, ...], inputs: frozenset[RegisterIndex]) -> None:
-    """Require that two wgmma in flight share no registers but a whole accumulator."""
+    """Fault if a wgmma in flight and a new one share registers, unless as inputs of both or as one whole
+    accumulator."""
     accumulators = frozenset(places)
     shares = not accumulators.isdisjoint(other.accumulators) and places != other.accumulator_places
     crosses = not inputs.isdisjoint(other.accumulators) or not accumulators.isdisjoint(other.inputs)
@@ -350,7 +367,8 @@ def _check_overlap(other: IssuedWgmma, places: tuple[RegisterIndex, ...], inputs
 
 
 def _retire_issues(cta: Cta, warpgroup: int, issues: list[IssuedWgmma]) -> None:
-    """Compute the rest of these, for which the warpgroup has waited, and release what they own."""
+    """Compute a warpgroup's wgmma as far as they are not, release what they own, and let its threads know of their
+    reads."""
     _compute_issues(cta, warpgroup, [issue for issue in issues if not issue.is_done])
     for issue in issues:
         for end in issue.ends:
@@ -366,14 +384,15 @@ def _retire_issues(cta: Cta, warpgroup: int, issues: list[IssuedWgmma]) -> None:
 
 
 def _advance_to(cta: Cta, warpgroup: int, last: IssuedWgmma) -> None:
-    """Compute all pending wgmma up to and including one."""
+    """Compute the warpgroup's pending wgmma up to and including `last`, if that is still pending."""
     pending = _find_pending(cta.asynchronous, warpgroup).list_issues()
     if last in pending:
         _compute_issues(cta, warpgroup, [issue for issue in pending[: pending.index(last) + 1] if not issue.is_done])
 
 
 def _compute_issues(cta: Cta, warpgroup: int, issues: list[IssuedWgmma]) -> None:
-    """Compute in order; an accumulator stays a matrix while successive wgmma add to it."""
+    """Compute wgmma in order and write their accumulators; one that successive wgmma add to stays a matrix in
+    between."""
     held: tuple[RegisterIndex, ...] = ()
     store_total: Callable[[], None] = lambda: None  # noqa: E731
     total: Array = np.zeros(0)
@@ -401,19 +420,20 @@ def _compute_issues(cta: Cta, warpgroup: int, issues: list[IssuedWgmma]) -> None
 
 
 def _load_shared_operand(cta: Cta, rows: Array, kind: str, is_mn_major: bool) -> Array:
-    """Return a shared operand as [row, k] in f32."""
+    """Return an operand in shared memory as numbers, [row, k], from its 16-byte rows."""
     matrix = _decode_elements(cta.shared.rows[rows].reshape(rows.shape[0], -1), kind)
     return matrix.T if is_mn_major else matrix
 
 
 def _decode_elements(data: Array, kind: str) -> Array:
+    """Return bytes as numbers of an element type, along the last axis; bits become 0 and 1."""
     if kind == "b1":
         return np.unpackbits(data, axis=-1, bitorder="little").astype(np.float64)
     return FORMAT_DECODERS[kind](data.view(np.dtype(f"u{ELEMENT_BITS[kind] // 8}")))
 
 
 def _load_a_matrix(cta: Cta, warpgroup: int, issue: IssuedWgmma) -> Array:
-    """Return A as [row, k], from shared memory or registers, with zeros where it is sparse."""
+    """Return A of a wgmma as [row, k], from shared memory or registers; a sparse one has its zeros filled in."""
     shape, chosen = issue.shape, issue.selection
     if issue.a_rows is not None:
         matrix = _load_shared_operand(cta, issue.a_rows, shape.a_kind, shape.a_is_mn_major)
@@ -429,14 +449,14 @@ def _load_a_matrix(cta: Cta, warpgroup: int, issue: IssuedWgmma) -> Array:
 
 
 def _load_registers(cta: Cta, warpgroup: int, places: tuple[RegisterIndex, ...]) -> Array:
-    """Return registers of one warpgroup as [register, thread]."""
+    """Return the words of one warpgroup's registers, [register, thread]."""
     rows = [row for _, row in places]
     block: Array = np.ascontiguousarray(cta.blocks["32"][rows, _slice_warpgroup(warpgroup)])
     return block
 
 
 def _load_accumulator(cta: Cta, warpgroup: int, places: tuple[RegisterIndex, ...], shape: WgmmaShape) -> Array:
-    """Return the accumulator of a warpgroup as [row, column], as numbers to add to."""
+    """Return a warpgroup's accumulator as numbers, [row, column]: f32, or float64 for integers."""
     block = _load_registers(cta, warpgroup, places)
     groups = shape.n // 8
     if shape.result == "f16":
@@ -451,7 +471,7 @@ def _load_accumulator(cta: Cta, warpgroup: int, places: tuple[RegisterIndex, ...
 def _store_accumulator(
     cta: Cta, warpgroup: int, places: tuple[RegisterIndex, ...], shape: WgmmaShape, total: Array
 ) -> None:
-    """Write a sum [row, column] to the accumulator registers of a warpgroup."""
+    """Write a sum, [row, column], in the result's type to a warpgroup's accumulator registers."""
     groups = shape.n // 8
     if shape.result == "f16":
         halves = total.astype(np.float16).reshape(4, 2, 8, groups, 4, 2).transpose(3, 1, 0, 2, 4, 5)

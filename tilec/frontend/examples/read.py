@@ -30,7 +30,7 @@ class ExampleKernel:
 
 @cache
 def read_kernels(page: str) -> tuple[ExampleKernel, ...]:
-    """Return the example kernels of a page of the reference. A page without a file has none."""
+    """Read and return the example kernels in a page's `.tl` file, in order; none if the page has no file."""
     path = FOLDER / f"{page}.tl"
     if not path.is_file():
         return ()
@@ -39,6 +39,7 @@ def read_kernels(page: str) -> tuple[ExampleKernel, ...]:
 
 
 def _parse_kernel(title: str, text: str) -> ExampleKernel:
+    """Build an example from its title line of names and its text; a `# tilec --target` comment gives the target."""
     target = re.match(r"# tilec --target (\w+)\n", text)
     return ExampleKernel(tuple(re.split(r", |,\n# ", title)), text, target[1] if target else None)
 
@@ -54,15 +55,18 @@ def read_values() -> dict[str, str]:
 
 
 def list_pages() -> tuple[str, ...]:
-    """Return the names of the pages that have kernels."""
+    """Return the sorted names of the reference's pages that have a `.tl` file of example kernels."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.tl")))
 
 
 @cache
 def _index_by_name() -> dict[str, str]:
+    """Return, by name, the text of the example kernel for it (the last one of several), from the files of all pages."""
     return {name: kernel.text for page in list_pages() for kernel in read_kernels(page) for name in kernel.names}
 
 
 def find_example(*names: str) -> str | None:
-    """Return the example of an entry of the reference that has these names."""
+    """Return the example text of the first of these names that has one, a kernel before a `values.txt` line; else
+    None.
+    """
     return next((found for name in names if (found := _index_by_name().get(name) or read_values().get(name))), None)

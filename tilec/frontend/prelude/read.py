@@ -36,13 +36,13 @@ class Definition:
 
 
 def find_definition(name: str) -> Definition:
-    """Return the definition of one of `FILE_BY_NAME`."""
+    """Return the definition of a prelude function by its `T.` name, parsing its file at first use."""
     return _read_definitions(FILE_BY_NAME[name])[name]
 
 
 @cache
 def _read_definitions(file: str) -> dict[str, Definition]:
-    """Parse a file of the prelude and return its definitions by name."""
+    """Parse a file of the prelude, once, and return its definitions by `T.` name."""
     path = Path(__file__).with_name(f"{file}.tl")
     module = parse_file(SourceFile(path.name, path.read_text(encoding="utf-8")))
     functions = {node.name: node for node in module.body if isinstance(node, ast.Function)}
@@ -50,8 +50,9 @@ def _read_definitions(file: str) -> dict[str, Definition]:
 
 
 def _make_definition(name: str, function: ast.Function) -> Definition:
-    """Make the definition of a prelude function; its docstring is the documentation of the name. A parameter with a
-    default is None where it is not given."""
+    """Build a prelude function's definition from its syntax: signature, docstring and body; raise an error without
+    docstring. A parameter with a default is None where it is not given.
+    """
     parameters = tuple(p.name for p in function.params)
     is_variadic = [p.kind for p in function.params] == ["*"]
     bound = (Parameter(p.name) if p.default is None else Parameter(p.name, None) for p in function.params)

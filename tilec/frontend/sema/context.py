@@ -63,7 +63,9 @@ class Generator:
     spare: tile.Buffer
 
     def word(self, number: int) -> tile.Expr:
-        """Return a load of one of `words`."""
+        """Return a load of one 64-bit word of the state, by its number: key, sequence, position, or whether `spare` is
+        filled.
+        """
         return tile.Load(self.words, (tile.int32_const(number),))
 
 
@@ -92,6 +94,7 @@ class Findings:
     emitter_arrays: dict[Span, tuple[int, int]] = field(default_factory=dict)
 
     def copy_sets(self) -> Findings:
+        """Return a copy of the findings whose sets and dictionary are independent of these."""
         variables, ifs, arrays = map(set, (self.per_thread_variables, self.shared_ifs, self.uniform_arrays))
         return Findings(variables, ifs, arrays, dict(self.emitter_arrays))
 
@@ -217,19 +220,22 @@ class Context:
     """The kernel orders its threads by barriers."""
 
     def __post_init__(self) -> None:
+        """Share the table of views with the hints, and make the ledger, which reports to `mistakes`."""
         self.hints.views = self.views
         self.ledger = Ledger(self.mistakes)
 
     @property
     def threads(self) -> int:
-        """The number of threads that run the statement."""
+        """Return how many threads run the current statement: its role's, else the block's, in whole warps."""
         if self.role is not None:
             return WARPGROUP_THREADS * len(self.role)
         return -(-math.prod(self.thread_extents) // WARP_THREADS) * WARP_THREADS
 
     @property
     def participation_condition(self) -> tile.Expr | None:
-        """The condition that a thread is one of those that T.Kernel asked for, or None where there are no others."""
+        """Return the condition that the thread's index is below T.Kernel's `threads`; None in a role or with full
+        warps.
+        """
         requested = math.prod(self.thread_extents)
         if self.role is not None or requested == self.threads:
             return None
@@ -237,23 +243,25 @@ class Context:
 
     @property
     def is_divergent(self) -> bool:
-        """Return whether some threads may skip the statement, and the block does not run it in their place."""
+        """Return whether a condition on the thread, other than one shared by the block, encloses the statement."""
         return any(not mask.is_shared for mask in self.masks)
 
     @property
     def nest_name(self) -> str:
-        """The name of the current nest: T.Parallel or T.vectorized."""
+        """Return the kind of the innermost loop, for messages inside T.Parallel or T.vectorized."""
         return self.loops[-1]
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     def value(self, node: ast.Expr) -> Value:
-        """Evaluate an expression: to a Python value where all is known, to a typed expression elsewhere."""
+        """Evaluate an expression by its kind: to a Python value if known at compile time, else to a typed
+        expression.
+        """
         self.budget.expression(node.span)
         return self.dispatch.expressions[type(node)](self, node)
 
     def block(self, statements: tuple[ast.Stmt, ...]) -> None:
-        """Elaborate statements into `out`. After a mistake it goes on with the next statement."""
+        """Elaborate statements into `out` until the budget is spent, recording mistakes and poisoning their names."""
         for place, statement in enumerate(statements):
             if self.budget.is_spent:
                 return
@@ -272,7 +280,7 @@ class Context:
 
     @contextmanager
     def altered(self, **values: Any) -> Iterator[None]:
-        """Give fields of the context other values inside."""
+        """Set fields of the context to other values for the `with`, and restore them after it, also on an error."""
         outer = {name: getattr(self, name) for name in values}
         try:
             for name, value in values.items():
@@ -283,16 +291,20 @@ class Context:
                 setattr(self, name, value)
 
     def held(self) -> AbstractContextManager[None]:
-        """Read variables at once inside: later statements may set them before the value is used."""
+        """Have variables read before their statement inside the `with`, so that later stores do not change the
+        value.
+        """
         return self.altered(is_held=True)
 
     def guarded(self) -> AbstractContextManager[None]:
-        """Accept an index out of range inside: the code may not run."""
+        """Accept an index out of range inside the `with`, as code that may never be executed."""
         return self.altered(guards=self.guards + 1)
 
     @contextmanager
     def region(self, name: str, is_loop: bool) -> Iterator[list[tile.Stmt]]:
-        """Collect the statements inside in a list of their own. Names bound inside end with it."""
+        """Collect the statements of the `with` in a new list, which it yields, and a new scope, whose names end with
+        it.
+        """
         outer_scope, outer_out = self.scope, self.out
         self.scope, self.out = Scope(outer_scope, name, is_loop), []
         self.regions.append((self.out, is_loop))
@@ -304,5 +316,5 @@ class Context:
             self.regions.pop()
 
     def enter_scope(self, scope: Scope) -> AbstractContextManager[None]:
-        """Look names up in another scope inside."""
+        """Look names up in another scope for the `with`."""
         return self.altered(scope=scope)

@@ -48,9 +48,11 @@ def elaborate_entry(
     files: Mapping[str, ast.Module] = _NO_FILES,
     machine: Machine = _ANY_MACHINE,
 ) -> Kernel:
-    """Elaborate the kernel `entry`, or the only one, to tile IR.
+    """Elaborate the kernel that `entry` names (None: the file's only one) to tile IR; refuse an unknown or ambiguous
+    choice.
 
-    `defines` replace constants of the file, `warn` receives its warnings, `files` are those that it may import."""
+    `defines` replace constants of the file, `warn` receives its warnings, `files` are those that it may import.
+    """
     function, number = _choose_kernel(module, source, entry)
     kernels = _elaborate_functions(module, (function,), defines, warn, files, machine, is_whole=False)
     if number is None and len(kernels) > 1:
@@ -71,8 +73,9 @@ def elaborate_all(
     mistakes: ErrorCollector | None = None,
     bound: BindingListener | None = None,
 ) -> tuple[Kernel, ...]:
-    """Elaborate every kernel of the file, or that called `entry`. Given `mistakes`, errors are added there, and a
-    kernel is what they leave of it. `bound` is called with each value that a name gets."""
+    """Elaborate every kernel of the file, or only those of `entry`; errors go to `mistakes` or are raised. Given
+    `mistakes`, a kernel is what the errors leave of it. `bound` is called with each value that a name gets.
+    """
     if entry is None and (functions := _find_kernels(module)):
         return _elaborate_functions(module, functions, defines, warn, files, machine, mistakes, bound)
     function, number = _choose_kernel(module, source, entry)
@@ -85,7 +88,7 @@ def elaborate_all(
 
 
 def _find_style(function: ast.Function) -> KernelStyle | None:
-    """Return how a function makes a kernel, or None if it makes none."""
+    """Return whether a function is itself a kernel, a factory of one or an eager kernel; None if it makes none."""
     if find_function_kind(function) == "kernel":
         return "bare"
     if any(isinstance(n, ast.Function) and find_function_kind(n) == "kernel" for n in ast.walk_nodes(function)):
@@ -96,7 +99,7 @@ def _find_style(function: ast.Function) -> KernelStyle | None:
 
 
 def _returns_eager_kernel(function: ast.Function) -> bool:
-    """Return whether a function returns a kernel in the eager style that stands in it."""
+    """Return whether a function returns, by its name, an eager kernel that is defined inside it."""
     parts = tuple(ast.walk_nodes(function))
     inside = {n.name for n in parts if isinstance(n, ast.Function) and n is not function and is_eager(n)}
     returned = (n.value for n in parts if isinstance(n, ast.Return))
@@ -104,18 +107,20 @@ def _returns_eager_kernel(function: ast.Function) -> bool:
 
 
 def _find_kernels(module: ast.Module) -> list[ast.Function]:
+    """Return the functions at the top of a file that are kernels or make one."""
     return [s for s in module.body if isinstance(s, ast.Function) and _find_style(s) is not None]
 
 
 def _collect_other_names(module: ast.Module, function: ast.Function) -> set[str]:
-    """Return the names of the other kernels of the file. A kernel whose name is among them is renamed after its
-    function."""
+    """Return the names of the kernels inside the file's other kernel functions, to find clashes with. A kernel whose
+    name is among them is renamed after its function.
+    """
     parts = (n for f in _find_kernels(module) if f is not function for n in ast.walk_nodes(f))
     return {n.name for n in parts if isinstance(n, ast.Function) and find_function_kind(n) == "kernel"}
 
 
 def _select_launch(kernels: tuple[Kernel, ...], number: int | None) -> Kernel:
-    """Return the kernel of a launch, the first if no number is given. Errors: `unknown-entry`."""
+    """Return the kernel of the given launch, or the first without a number; raise `unknown-entry` if there is none."""
     if number is None or number < len(kernels):
         return kernels[number or 0]
     return raise_error("unknown-entry", f"there is no launch {number + 1}", help=f"the last is {kernels[-1].name}")
@@ -129,7 +134,7 @@ _FROM_TRITON = (
 
 
 def _refuse_triton(module: ast.Module, source: SourceFile) -> None:
-    """Refuse a file of Triton's kernels, with how its ideas are written here."""
+    """Raise `no-kernel`, with how to rewrite it, if the file imports Triton; else do nothing."""
     for node in module.body:
         if isinstance(node, ast.Import):
             names = [node.module] if node.module else [name.name for name in node.names]
@@ -140,8 +145,9 @@ def _refuse_triton(module: ast.Module, source: SourceFile) -> None:
 
 
 def _choose_kernel(module: ast.Module, source: SourceFile, entry: str | None) -> tuple[ast.Function, int | None]:
-    """Return the function that `entry` names, or the only one with a kernel. The number is that of the launch in a name
-    such as `main_2`."""
+    """Return the function of `entry`, or the only kernel function, and the launch number in a name as `main_2`; else
+    refuse. The number counts from 0, and is None without one. Errors: `unknown-entry`, `no-kernel`, `ambiguous-entry`.
+    """
     kernels = {f.name: f for f in _find_kernels(module)}
     if entry is not None:
         name, _, number = entry.rpartition("_")
@@ -183,8 +189,9 @@ def _elaborate_functions(
     bound: BindingListener | None = None,
     is_whole: bool = True,
 ) -> tuple[Kernel, ...]:
-    """Elaborate the kernels of these functions, or report all mistakes in them and at the top of the file. `is_whole`:
-    no single launch of several is chosen."""
+    """Run the file's top, and elaborate and return these functions' kernels; raise all mistakes together, or add to
+    `collected`. `is_whole`: no single launch of several is chosen.
+    """
     mistakes = collected or ErrorCollector()
     arguments = {p.name for f in functions if _find_style(f) != "bare" for p in list_parameters(f)}
     defines = Defines(define_values or {}, parameters=arguments)
@@ -213,7 +220,7 @@ def _elaborate_functions(
 
 
 def _check_kernel_name(function: ast.Function, name: str) -> None:
-    """Refuse a kernel with a reserved name: programs load a kernel by its name in PTX."""
+    """Raise `reserved-name` if PTX or tilec reserves the kernel's name."""
     if is_reserved(name):
         title = f"a kernel cannot be called `{name}`"
         note = "PTX or tilec reserves this name"
@@ -221,8 +228,9 @@ def _check_kernel_name(function: ast.Function, name: str) -> None:
 
 
 def _name_launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
-    """Yield the kernels of one function with a number in their names. Each returns the tensors that it writes; the last
-    one also those that none writes."""
+    """Yield the kernels of a function renamed with numbers, each with only the outputs that it writes. The last one
+    also returns the outputs that none writes.
+    """
     written = [{buffer.name for stmt in each.body for buffer in find_writes(stmt)} for each in built]
     all_writes = set().union(*written)
     for number, (each, own_writes) in enumerate(zip(built, written, strict=True), 1):
@@ -232,7 +240,7 @@ def _name_launches(built: Sequence[Kernel]) -> Iterator[Kernel]:
 
 
 def _warn_of_several_launches(function: ast.Function, kernels: Sequence[Kernel], warn: Warn) -> None:
-    """Warn that a function has become several kernels, and name them in their order."""
+    """Warn that a function becomes several kernels, naming them in the order in which a program launches them."""
     names = ", then ".join(kernel.name for kernel in kernels)
     title = f"{function.name} launches {len(kernels)} kernels"
     note = f"{names}: a program launches them in this order, with the same arguments"
@@ -240,7 +248,7 @@ def _warn_of_several_launches(function: ast.Function, kernels: Sequence[Kernel],
 
 
 def _elaborate_function(function: ast.Function, constants: FileEvaluator, warn: Warn) -> tuple[Kernel, ...]:
-    """Elaborate the kernels that a function launches one after the other, most often one."""
+    """Elaborate the kernels that a function launches, or, for a factory, those of the kernel that it returns."""
     if _find_style(function) == "factory":
         return _elaborate_factory(function, constants, warn)
     return _elaborate_launches(function, constants.scope, constants, warn)
@@ -249,7 +257,9 @@ def _elaborate_function(function: ast.Function, constants: FileEvaluator, warn: 
 def _elaborate_launches(
     function: ast.Function, scope: Scope, constants: FileEvaluator, warn: Warn
 ) -> tuple[Kernel, ...]:
-    """Elaborate each launch of a kernel's function, which stands in `scope`."""
+    """Elaborate each launch of a function to a kernel, until its findings are stable, with options; refuse an eager
+    `out_idx`. The options are the decorator's and the hints'.
+    """
     is_eager_kernel = _find_style(function) == "eager"
     outer = constants.context
     out = _evaluate_decorator_keyword(function, "out_idx", constants, scope) if is_eager_kernel else None
@@ -258,7 +268,9 @@ def _elaborate_launches(
         raise_error("wrong-argument", "out_idx is for functions that return a kernel", out.span, help=way_out)
 
     def attempt_launch(number: int, findings: Findings, warn: Warn) -> tuple[Kernel, int]:
-        """Return the kernel of launch `number`, and how many launches the function has."""
+        """Elaborate launch `number` once with these findings; return its kernel and the function's number of
+        launches.
+        """
         inner = Scope(scope, function.name if is_eager_kernel else "the function", is_function=is_eager_kernel)
         context = Context(inner, KERNEL_DISPATCH, warn, machine=outer.machine, imports=outer.imports)
         context.findings = findings
@@ -281,7 +293,7 @@ def _elaborate_launches(
 
 
 def _elaborate_factory(function: ast.Function, constants: FileEvaluator, warn: Warn) -> tuple[Kernel, ...]:
-    """Elaborate the kernel that a function of the file returns. Arguments come from -D, or are the defaults."""
+    """Call a factory with -D values or defaults, and elaborate the kernel it returns, with its `out_idx` outputs."""
     returned = _call_factory(function, constants)
     assert isinstance(returned.node, ast.Function)
     built = _elaborate_launches(returned.node, returned.scope, constants, warn)
@@ -298,7 +310,9 @@ def _elaborate_factory(function: ast.Function, constants: FileEvaluator, warn: W
 
 
 def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Scope | None = None) -> Function:
-    """Call a factory, and the factories that it returns, until one returns a kernel."""
+    """Call a factory with -D values or defaults, then any factory that it returns, and return the kernel; refuse
+    others. Mistakes in the values are recorded. `enclosing` is the scope around it, the file's for None.
+    """
     context, defines = constants.context, constants.defines
     scope = Scope(enclosing or constants.scope, factory.name, is_function=True)
     mistakes_before = context.mistakes.met
@@ -332,7 +346,9 @@ def _call_factory(factory: ast.Function, constants: FileEvaluator, enclosing: Sc
 def _evaluate_decorator_keyword(
     function: ast.Function, name: str, constants: FileEvaluator, scope: Scope
 ) -> Argument | None:
-    """Evaluate a keyword of a decorator of a function that stands in `scope`, with the names at the scope's end."""
+    """Return a keyword's value, evaluated in `scope`, from the function's first decorator that has it; None if none
+    has.
+    """
     for decorator in function.decorators:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
             if keyword.name == name:
@@ -344,5 +360,6 @@ def _evaluate_decorator_keyword(
 def _read_decorator_options(
     function: ast.Function, constants: FileEvaluator, scope: Scope, warn: Warn
 ) -> tuple[KernelOption, ...]:
+    """Return the kernel options that `pass_configs=` of a function's decorator gives; none without it."""
     given = _evaluate_decorator_keyword(function, "pass_configs", constants, scope)
     return () if given is None else tuple(configs.read_pass_configs(given, warn))

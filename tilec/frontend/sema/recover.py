@@ -10,7 +10,9 @@ from tilec.support.source import Span
 
 
 def poison_names(scope: Scope, node: ast.Stmt) -> None:
-    """Poison the names that a statement would bind. Those of a compound statement that exist already are kept."""
+    """Poison the names that a failed statement would bind; a compound statement's only where they are not visible
+    yet.
+    """
     is_whole = isinstance(node, ast.Assign | ast.AnnotatedAssign | ast.Function)
     for name, span in find_bound_names(node):
         if is_whole or not scope.is_visible(name):
@@ -18,7 +20,7 @@ def poison_names(scope: Scope, node: ast.Stmt) -> None:
 
 
 def find_bound_names(node: ast.Stmt) -> Iterator[tuple[str, Span]]:
-    """Yield the names that a statement binds, with their spans."""
+    """Yield the names that a statement binds, also inside its branches and bodies, with their spans."""
     match node:
         case ast.Assign(targets=targets):
             for target in targets:
@@ -45,12 +47,13 @@ def find_bound_names(node: ast.Stmt) -> Iterator[tuple[str, Span]]:
 
 
 def _find_names_in_body(body: tuple[ast.Stmt, ...]) -> Iterator[tuple[str, Span]]:
+    """Yield the names that the statements of a body bind, with their spans."""
     for statement in body:
         yield from find_bound_names(statement)
 
 
 def _find_target_names(target: ast.Expr) -> Iterator[tuple[str, Span]]:
-    """Yield the names in the target of an assignment or a loop, with their spans."""
+    """Yield the plain names in an assignment's or loop's target, at any depth, with their spans."""
     match target:
         case ast.Name(id=name):
             yield name, target.span

@@ -57,6 +57,7 @@ class Scope:
     promises: list[tuple[Value, Value]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        """Take over the parent's binding listener if the scope has none of its own."""
         if self.bound is None and self.parent is not None:
             self.bound = self.parent.bound
 
@@ -68,15 +69,17 @@ class Scope:
             scope = scope.parent
 
     def find(self, name: str) -> Binding | None:
-        """Return the innermost binding of a name, also one that has ended."""
+        """Return the innermost binding of a name here or further out, also one that has ended, or None."""
         return next((scope.names[name] for scope in self.walk_outwards() if name in scope.names), None)
 
     def list_visible_names(self) -> list[str]:
-        """Return every name that may be used here."""
+        """Return every name bound here or further out whose binding has not ended."""
         return [n for scope in self.walk_outwards() for n, b in scope.names.items() if b.ended is None]
 
     def read(self, name: str, span: Span) -> Value:
-        """Return the value of a name, or fail with a diagnostic on its use."""
+        """Return the value of a name, with promises applied; raise an error for one unknown, ended, poisoned or
+        foreign. The use is recorded in the scopes between it and the binding.
+        """
         binding = self.find(name)
         if binding is None:
             if self.has_unknown_names():
@@ -110,11 +113,11 @@ class Scope:
         return self.apply_promise(binding.value)
 
     def strip_promise(self, value: Value) -> Value:
-        """Return the value that a promise has rewritten to this expression, or the expression itself."""
+        """Return the value that a promise had rewritten to this expression, or the value unchanged if there is none."""
         return next((about for about, written in self._list_promises() if value == written), value)
 
     def apply_promise(self, value: Value) -> Value:
-        """Return the expression that the innermost promise about a value gives it, or the value itself."""
+        """Return the expression to which the innermost promise about a value rewrites it, or the value unchanged."""
         return next((written for about, written in self._list_promises() if value == about), value)
 
     def _list_promises(self) -> Iterator[tuple[Value, Value]]:
@@ -122,16 +125,16 @@ class Scope:
         return (promise for scope in self.walk_outwards() for promise in reversed(scope.promises))
 
     def _suggest_name(self, name: str) -> str | None:
-        """Suggest a name of the language that lacks its `T.`, or else a similar visible name."""
+        """Return `T.name` if the language has that, else the visible name most like it, or None."""
         is_of_language = f"T.{name}" in list_supported_names()
         return f"T.{name}" if is_of_language else find_nearest_name(name, self.list_visible_names())
 
     def has_unknown_names(self) -> bool:
-        """Return whether a statement with a mistake should have bound unknown names here or further out."""
+        """Return whether a failed statement may have bound any name, here or further out."""
         return any(scope.is_incomplete for scope in self.walk_outwards())
 
     def read_attribute(self, path: str, name: str, span: Span) -> Value:
-        """Return the value of a name of an imported file, of which this is the scope."""
+        """Return the value of a name of an imported file, whose scope this is; raise `unknown-name` if it has none."""
         if name not in self.names:
             near = find_nearest_name(name, list(self.names))
             help_text = f"did you mean `{near}`?" if near else None
@@ -140,8 +143,9 @@ class Scope:
         return self.read(name, span)
 
     def bind(self, name: str, value: Value, span: Span, written: Span | None = None) -> None:
-        """Bind a name to a value, in place of any earlier one. A name that is poisoned further out stays poisoned,
-        since it may have been a variable."""
+        """Bind a name to a value in this scope; raise `rebind-in-loop` if the loop read its outer value before. A name
+        that is poisoned further out stays poisoned, since it may have been a variable.
+        """
         outer = None if name in self.names else self.find(name)
         if outer is not None and isinstance(outer.value, PoisonedValue):
             self.poison(name, outer.span)
@@ -165,15 +169,18 @@ class Scope:
         self.names[name] = Binding(PoisonedValue(), span)
 
     def is_given(self, name: str) -> bool:
-        """Return whether a name still has the value that it got as an argument."""
+        """Return whether a name still has the value that it got as an argument of the function."""
         return name in self.given and self.names[name].value is self.given[name]
 
     def is_visible(self, name: str) -> bool:
+        """Return whether a name is bound here or further out and has not ended."""
         binding = self.find(name)
         return binding is not None and binding.ended is None
 
     def close(self) -> None:
-        """End the region: names bound in it may no longer be used."""
+        """End the region: its names become unusable in the parent, with the region's name kept for messages. Poisoned
+        names stay poisoned.
+        """
         assert self.parent is not None, "the outermost scope is never closed"
         for name, binding in self.names.items():
             if isinstance(binding.value, PoisonedValue):
@@ -184,7 +191,7 @@ class Scope:
 
 
 def _is_exception(name: str) -> bool:
-    """Return whether Python has a builtin exception of this name, as files give it to `raise` and to tests."""
+    """Return whether Python has a built-in exception of this name."""
     found = getattr(builtins, name, None)
     return isinstance(found, type) and issubclass(found, BaseException)
 

@@ -44,7 +44,7 @@ OTHER_NAMES = (
 
 
 def list_supported_names() -> list[str]:
-    """Return every supported `T.*` name, for the help of messages."""
+    """Return every supported `T.*` name: operations, functions, allocations, loops, hints, dtypes and others."""
     spellings = [f"T.{name}" for name in registry.list_spelling_names()]
     functions = [name for name in (*FUNCTIONS, *PRELUDE) if name.startswith("T.")]
     types = [f"T.{name}" for name in TYPES_BY_NAME]
@@ -56,7 +56,7 @@ def list_supported_names() -> list[str]:
 
 
 def refuse_call(path: str, node: ast.Call) -> NoReturn:
-    """Fail with the reason why a name cannot be called where a value is needed, or at all."""
+    """Raise the error that says why this name cannot be called here for a value, and what to write instead."""
     span = node.span
     name = path.removeprefix("T.")
     if path.startswith("T.") and (spelling := registry.find_spelling(name)):
@@ -82,7 +82,9 @@ def refuse_call(path: str, node: ast.Call) -> NoReturn:
 
 
 def _suggest_statement(signature: Signature, node: ast.Call) -> str:
-    """Suggest the statement for an operation that was used as a value. Missing tiles are named as its parameters."""
+    """Return how to write an operation as a statement when it was used as a value, with missing tiles named. They are
+    named as its parameters.
+    """
     required = [p.name for p in signature.parameters if isinstance(p.default, Required)]
     given = {p.name: arg for p, arg in zip(signature.parameters, node.args, strict=False)}
     given |= {keyword.name: keyword.value for keyword in node.keywords if keyword.name}
@@ -96,7 +98,7 @@ def _suggest_statement(signature: Signature, node: ast.Call) -> str:
 
 
 def suggest_for_foreign(path: str) -> str | None:
-    """Suggest a replacement for a name of another module: that of the table, or T.* of the same name."""
+    """Return what to write for a name of another module: from the table, or `T.` and its last word; None if unknown."""
     name = f"T.{path.rpartition('.')[2]}"
     if name in list_supported_names():
         return find_equivalent(path) or f"write {name}"
@@ -105,12 +107,14 @@ def suggest_for_foreign(path: str) -> str | None:
 
 
 def is_supported(path: str) -> bool:
-    """Return whether `T.something` is a supported name, or the beginning of one."""
+    """Return whether a dotted `T.` path is a supported name or the beginning of one."""
     return any(name == path or name.startswith(f"{path}.") for name in list_supported_names())
 
 
 def refuse_name(path: str, span: Span) -> NoReturn:
-    """Refuse a name `T.something` that tilec does not support."""
+    """Raise the error for a `T.` name that tilec does not support or that cannot be used here, with the nearest
+    name.
+    """
     if (help_text := find_equivalent(path)) is not None:
         raise_error("unsupported-operation", f"{path} is not supported", span, help=help_text)
     refuse_unavailable(path, span)

@@ -353,14 +353,14 @@ N = TypeVar("N", bound=Node)
 
 
 def walk_nodes(node: Node) -> Iterator[Node]:
-    """Yield the node and its descendants in pre-order."""
+    """Yield a node and all its descendants, each before its children, in the order of the fields."""
     yield node
     for f in fields(node):
         yield from _walk_value(getattr(node, f.name))
 
 
 def _walk_value(value: object) -> Iterator[Node]:
-    """Yield the nodes in the value of a field, a node or nested tuples of them."""
+    """Yield the nodes and their descendants in a field's value: a node, or tuples of nodes at any depth."""
     if isinstance(value, tuple):
         for item in value:
             yield from _walk_value(item)
@@ -369,20 +369,21 @@ def _walk_value(value: object) -> Iterator[Node]:
 
 
 def replace_spans(node: N, place: Callable[[Node], Span]) -> N:
-    """Return the same tree with the span of each node computed by `place`."""
+    """Return a copy of a tree in which each node has the span that `place` returns for it."""
     changed = {f.name: _replace_spans_in(getattr(node, f.name), place) for f in fields(node)}
     changed |= {name: place(node) for name in ("span", "name_span") if name in changed}
     return replace(node, **changed)
 
 
 def _replace_spans_in(value: Any, place: Callable[[Node], Span]) -> Any:
+    """Return a field's value with the spans of the nodes in it, at any depth, computed by `place`."""
     if isinstance(value, tuple):
         return tuple(_replace_spans_in(item, place) for item in value)
     return replace_spans(value, place) if isinstance(value, Node) else value
 
 
 def set_spans(node: Node, change: Callable[[Span], Span]) -> None:
-    """Change the span of every node in place. The tree must not be shared yet."""
+    """Replace each span in a tree, in place, by what `change` returns for it. The tree must not be shared yet."""
     for part in walk_nodes(node):
         object.__setattr__(part, "span", change(part.span))
         if isinstance(part, Function):

@@ -34,7 +34,7 @@ def token_span(token: lark.Token) -> Span:
 
 
 def explain_character(text: str, error: lark.UnexpectedCharacters) -> NoReturn:
-    """Fail with a message about text that is no token."""
+    """Raise the `syntax` error for text that is no token: a reserved word, an open string or a wrong character."""
     position = cast(int, error.pos_in_stream)
     reserved = _RESERVED_WORD.match(text, position)
     character = text[position]
@@ -53,7 +53,9 @@ def explain_character(text: str, error: lark.UnexpectedCharacters) -> NoReturn:
 
 
 def explain_token(text: str, error: lark.UnexpectedToken, before: list[lark.Token]) -> NoReturn:
-    """Fail with a message about an unexpected token. `before` are the tokens that the parser had accepted."""
+    """Raise the `syntax` error for an unexpected token: what was expected, what was found, which bracket is open.
+    `before` are the tokens that the parser had accepted.
+    """
     token = error.token
     span = _get_found_span(token)
     last = next((t for t in reversed(before) if t.type not in ("_NEWLINE", "_INDENT", "_DEDENT")), None)
@@ -77,7 +79,7 @@ def explain_token(text: str, error: lark.UnexpectedToken, before: list[lark.Toke
 
 
 def _get_found_span(token: lark.Token) -> Span:
-    """Return the span of an unexpected token, one character wide at a line end."""
+    """Return the span of an unexpected token; at the end of a line, block or file only one character of it."""
     line, column = token.line or 1, token.column or 1
     if token.type in ("_NEWLINE", "_DEDENT", "$END"):
         # A line feed token includes the blank lines and comments after it: point at its start.
@@ -86,7 +88,7 @@ def _get_found_span(token: lark.Token) -> Span:
 
 
 def _describe_expected(accepts: set[str]) -> str:
-    """Describe the terminals that the parser would accept, the most likely ones."""
+    """Return in words what the parser would accept: a block, an expression, or up to three likely tokens."""
     if "_INDENT" in accepts:
         return _EXPECTED_WORDS["_INDENT"]
     if "INT" in accepts:
@@ -103,7 +105,7 @@ def _describe_expected(accepts: set[str]) -> str:
 
 
 def _find_open_bracket(tokens: list[lark.Token]) -> lark.Token | None:
-    """Return the innermost bracket that these tokens leave open."""
+    """Return the innermost bracket that these tokens leave open, or None."""
     opened: list[lark.Token] = []
     for token in tokens:
         if token.type in CLOSING_BRACKETS:

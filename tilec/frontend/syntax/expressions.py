@@ -21,7 +21,9 @@ _COMPARE_OPERATORS: Mapping[str, ast.CompareOp] = {op: op for op in get_args(ast
 
 
 def check_assignable(target: ast.Expr) -> ast.Expr:
-    """Return the target of an assignment. Errors: `bad-target`, and `syntax` for a starred item."""
+    """Return an assignment's target unchanged; refuse anything but a name, item, attribute or a tuple of these. Errors:
+    `bad-target`, and `syntax` for a starred item.
+    """
     match target:
         case ast.Name() | ast.Subscript() | ast.Attribute():
             pass
@@ -37,12 +39,12 @@ def check_assignable(target: ast.Expr) -> ast.Expr:
 
 
 def convert_optional(child: Child, depth: int = 0) -> ast.Expr | None:
-    """Convert the parse tree of an expression that may be absent."""
+    """Convert a parse tree to an expression, or return None for an absent one."""
     return None if child is None else convert_expression(child, depth)
 
 
 def convert_expression(child: Child, depth: int = 0) -> ast.Expr:
-    """Convert the parse tree of an expression. Errors: `too-deep`, for one inside more than `MAX_DEPTH` others."""
+    """Convert a parse tree to an expression by its grammar rule; raise `too-deep` below `MAX_DEPTH` levels."""
     assert isinstance(child, Branch)
     if depth > MAX_DEPTH:
         title = f"the expression is nested more than {MAX_DEPTH} deep"
@@ -59,6 +61,7 @@ def _convert_items(children: list[Child], depth: int) -> tuple[ast.Expr | ast.St
 
 
 def _convert_item(child: Child, depth: int) -> ast.Expr | ast.Starred:
+    """Convert an item of a call, tuple or list to an expression, or to a `Starred` for `*value`."""
     if isinstance(child, Branch) and child.data == "starred":
         return ast.Starred(convert_expression(child.children[-1], depth), span=tree_span(child))
     return convert_expression(child, depth)
@@ -69,7 +72,7 @@ _MAX_INTEGER_CHARACTERS = 1000
 
 
 def _convert_int(tree: Branch, depth: int) -> ast.Expr:
-    """Convert an integer literal. Errors: too many characters, or no number of Python."""
+    """Convert an integer literal to a number; refuse one that is too long or not spelled as in Python."""
     text = token_text(tree.children[0])
     if len(text) > _MAX_INTEGER_CHARACTERS:
         note = f"it has {len(text)} characters; the limit is {_MAX_INTEGER_CHARACTERS}"
@@ -82,7 +85,7 @@ def _convert_int(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _convert_float(tree: Branch, depth: int) -> ast.Expr:
-    """Convert a float literal. Errors: no number of Python."""
+    """Convert a float literal to a number; refuse one that is not spelled as in Python."""
     try:
         return ast.Number(float(token_text(tree.children[0])), span=tree_span(tree))
     except ValueError:
@@ -91,7 +94,7 @@ def _convert_float(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _convert_string(tree: Branch, depth: int) -> ast.Expr:
-    """Convert adjacent string literals to one string, or to one f-string."""
+    """Convert adjacent string literals to one string, or to one f-string if any of them is one."""
     span = tree_span(tree)
     parts: list[ast.String | ast.Formatted] = []
     for token in tree.children:
@@ -120,7 +123,7 @@ def _convert_string(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _parse_embedded(text: str, span: Span) -> ast.Expr:
-    """Parse the expression in the braces of an f-string. Its nodes get the span of the string."""
+    """Parse the expression in an f-string's braces, giving its nodes the string's span; errors point at the string."""
     try:
         # In brackets, line feeds do not end the expression.
         (statement,) = parse_text(f"({text})").children
@@ -134,12 +137,12 @@ def _parse_embedded(text: str, span: Span) -> ast.Expr:
 
 
 def _has_fstring(tree: Branch) -> bool:
-    """Return whether one of the concatenated strings is an f-string, even one without braces."""
+    """Return whether one of the adjacent string literals has the prefix `f`, even one without braces."""
     return any("f" in token_text(token).split("'")[0].split('"')[0].lower() for token in tree.children)
 
 
 def _evaluate_literal(text: str, span: Span) -> str:
-    """Return the text of a string literal. Errors: escapes, bytes and characters not allowed."""
+    """Return the text of a string literal; refuse invalid escapes, bytes, NUL and surrogates."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -155,7 +158,9 @@ def _evaluate_literal(text: str, span: Span) -> str:
 
 
 def _convert_call(tree: Branch, depth: int) -> ast.Expr:
-    """Convert a call. Errors: a keyword given twice, a positional argument after keywords."""
+    """Convert a call with its positional, starred and keyword arguments; refuse a repeated keyword. Errors: a
+    positional argument after keywords, too.
+    """
     function = convert_expression(tree.children[0], depth)
     args: list[ast.Expr | ast.Starred] = []
     keywords: list[ast.Keyword] = []
@@ -178,7 +183,7 @@ def _convert_call(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _convert_subscript(tree: Branch, depth: int) -> ast.Expr:
-    """Convert `value[…]`, whose indices may be slices."""
+    """Convert `value[…]` to a subscript whose indices are expressions or slices."""
     indices: list[ast.Expr | ast.Slice] = []
     for child in tree.children[1:]:
         assert isinstance(child, Branch)
@@ -192,34 +197,39 @@ def _convert_subscript(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _convert_compare(tree: Branch, depth: int) -> ast.Expr:
+    """Convert a chain of comparisons to one node with its operators and operands."""
     ops: tuple[ast.CompareOp, ...] = tuple(_convert_comparator(c) for c in tree.children[1::2])
     rest = tuple(convert_expression(c, depth) for c in tree.children[2::2])
     return ast.Compare(convert_expression(tree.children[0], depth), ops, rest, span=tree_span(tree))
 
 
 def _convert_comparator(child: Child) -> ast.CompareOp:
+    """Return the comparison operator that a parse tree spells, as "not in" of two tokens."""
     assert isinstance(child, Branch)
     return _COMPARE_OPERATORS[" ".join(map(token_text, child.children))]
 
 
 def _convert_binary(tree: Branch, depth: int) -> ast.Expr:
+    """Convert `left op right` to a binary node."""
     left, right = (convert_expression(side, depth) for side in tree.children[::2])
     return ast.Binary(BINARY_OPERATORS[token_text(tree.children[1])], left, right, span=tree_span(tree))
 
 
 def _convert_unary(tree: Branch, depth: int) -> ast.Expr:
+    """Convert `op operand` to a unary node."""
     symbol = token_text(tree.children[0])
     return ast.Unary(_UNARY_OPERATORS[symbol], convert_expression(tree.children[1], depth), span=tree_span(tree))
 
 
 def _convert_tuple(tree: Branch, depth: int) -> ast.Expr:
+    """Convert a tuple, with or without its brackets, to a tuple node."""
     inner = tree.children[0] if tree.children else None
     items = inner.children if isinstance(inner, Branch) and inner.data == "tuple_bare" else tree.children
     return ast.Tuple(_convert_items(items, depth), span=tree_span(tree))
 
 
 def _convert_group(tree: Branch, depth: int) -> ast.Expr:
-    """Convert what is in round brackets, an expression or a generator."""
+    """Convert the contents of round brackets: the expression in them, or a generator."""
     (inner,) = tree.children
     if isinstance(inner, Branch) and inner.data == "comprehension":
         return _convert_comprehension("generator", inner, depth)
@@ -227,12 +237,14 @@ def _convert_group(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _convert_list_comprehension(tree: Branch, depth: int) -> ast.Expr:
+    """Convert `[element for …]` to a comprehension of kind "list", with the span of its brackets."""
     (inner,) = tree.children
     assert isinstance(inner, Branch)
     return _convert_comprehension("list", inner, depth, tree_span(tree))
 
 
 def _convert_dict_comprehension(tree: Branch, depth: int) -> ast.Expr:
+    """Convert `{key: value for …}` to a comprehension of kind "dict"."""
     key, value = (convert_expression(side, depth) for side in tree.children[:2])
     clauses = tuple(_convert_clause(c, depth) for c in tree.children[2:])
     return ast.Comprehension("dict", key, value, clauses, span=tree_span(tree))
@@ -241,31 +253,34 @@ def _convert_dict_comprehension(tree: Branch, depth: int) -> ast.Expr:
 def _convert_comprehension(
     kind: Literal["list", "generator"], tree: Branch, depth: int, span: Span | None = None
 ) -> ast.Comprehension:
-    """Convert a comprehension that makes a list or a generator."""
+    """Convert `element for …` to a comprehension of kind "list" or "generator"."""
     element, *clauses = tree.children
     made = tuple(_convert_clause(c, depth) for c in clauses)
     return ast.Comprehension(kind, convert_expression(element, depth), None, made, span=span or tree_span(tree))
 
 
 def _convert_clause(child: Child, depth: int) -> ast.Clause:
+    """Convert `for target in iterable if …` to a clause; refuse a target that cannot be assigned to."""
     assert isinstance(child, Branch)
     target, iterable, *conditions = _convert_all(child.children, depth)
     return ast.Clause(check_assignable(target), iterable, tuple(conditions), span=tree_span(child))
 
 
 def _convert_conditional(tree: Branch, depth: int) -> ast.Expr:
+    """Convert `then if condition else orelse` to a conditional node."""
     then, condition, orelse = _convert_all(tree.children, depth)
     return ast.Conditional(condition, then, orelse, span=tree_span(tree))
 
 
 def _convert_lambda(tree: Branch, depth: int) -> ast.Expr:
+    """Convert a lambda, whose parameters have names, defaults and stars, but no annotations."""
     *params, _, body = tree.children
     named = tuple(_convert_lambda_parameter(p, depth) for p in params if isinstance(p, Branch))
     return ast.Lambda(named, convert_expression(body, depth), span=tree_span(tree))
 
 
 def _convert_lambda_parameter(tree: Branch, depth: int) -> ast.Parameter:
-    """Convert a parameter of a lambda, with a default or with a star."""
+    """Convert one parameter of a lambda: its name and, if given, its default or its star."""
     if tree.data == "starred_lambda_parameter":
         _, starred = tree.children
         return ast.Parameter(token_text(starred), kind="*", span=tree_span(tree))
@@ -274,6 +289,7 @@ def _convert_lambda_parameter(tree: Branch, depth: int) -> ast.Parameter:
 
 
 def _convert_dict(tree: Branch, depth: int) -> ast.Expr:
+    """Convert a dictionary display to a node with its key and value pairs."""
     flat = _convert_all(tree.children, depth)  # keys and values in turn
     return ast.Dict(tuple(zip(flat[::2], flat[1::2], strict=True)), span=tree_span(tree))
 
@@ -325,7 +341,9 @@ class ReplacementField:
 
 
 def split_fstring(text: str, prefix: str, span: Span) -> Iterator[str | ReplacementField]:
-    """Yield the parts of an f-string in order: text as string literals of its own, and replacement fields."""
+    """Yield an f-string's parts in order: text as string literals, and replacement fields; refuse a single `}` and bad
+    fields.
+    """
     body = text[len(prefix) :]
     quote = body[:3] if body[:3] in ('"""', "'''") else body[0]
     body = body[len(quote) : -len(quote)]
@@ -352,7 +370,9 @@ def split_fstring(text: str, prefix: str, span: Span) -> Iterator[str | Replacem
 
 
 def _parse_field(body: str, start: int, span: Span) -> tuple[ReplacementField, int]:
-    """Parse the field whose brace opens before `start`. Return it, and the place after its closing brace."""
+    """Parse the f-string field whose brace opens before `start`; return it and the index after its end; refuse bad
+    fields. Errors: empty braces, an unknown conversion, braces in the format, no closing brace.
+    """
     end = _find_expression_end(body, start, span)
     expression, shown = body[start:end], ""
     if body[end] == "=":
@@ -382,7 +402,7 @@ def _parse_field(body: str, start: int, span: Span) -> tuple[ReplacementField, i
 
 
 def _find_expression_end(body: str, start: int, span: Span) -> int:
-    """Return the place of the `}`, `!`, `:` or `=` that ends the expression."""
+    """Return the index of the `}`, `!`, `:` or `=` that ends an f-string field's expression; refuse an open brace."""
     opened: list[str] = []
     at = start
     while at < len(body):

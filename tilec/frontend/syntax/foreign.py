@@ -42,7 +42,7 @@ class TopLevelStatement:
 
 
 def split_top_level(text: str) -> Iterator[TopLevelStatement]:
-    """Split a file into its top-level statements. Decorators belong to their function, an `else` to its `if`."""
+    """Yield the top-level statements of a text, each whole with its decorators, `else` and block."""
     starts = [0]
     decorates = False
     for start, end in _find_logical_lines(text):
@@ -59,7 +59,7 @@ def split_top_level(text: str) -> Iterator[TopLevelStatement]:
 
 
 def _find_logical_lines(text: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each logical line: a line continued in brackets counts as one."""
+    """Yield the start and end offsets of each logical line, in which open brackets span several lines."""
     start = opened = 0
     for token in TOKEN_PATTERN.finditer(text):
         match token.lastgroup:
@@ -76,15 +76,18 @@ def _find_logical_lines(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_statement_start(text: str, at: int) -> bool:
-    """Return whether the line that starts at `at` begins a top-level statement."""
+    """Return whether a line starts a top-level statement: no indent, comment, closing bracket or clause such as
+    `else`.
+    """
     if text[at : at + 1] in ("", " ", "\t", "\r", "\n", "#", ")", "]", "}"):
         return False
     return not re.compile(r"(?:elif|else|except|finally)\b").match(text, at)
 
 
 def find_foreign_names(piece: TopLevelStatement, entry: str | None = None) -> tuple[str, ...] | None:
-    """Return the names that a foreign statement defines, or None if the statement must be in the kernel language: a
-    kernel, unless another one, `entry`, is compiled."""
+    """Return the names that a statement in other Python binds, or None if it must be in the kernel language. That is a
+    kernel, unless another one, `entry`, is compiled.
+    """
     lines = [piece.text[start:end] for start, end in _find_logical_lines(piece.text)]
     first = next((line for line in lines if line.strip() and not line.startswith(("@", "#"))), "")
     if _KERNEL_MARK.search(piece.text):
@@ -98,7 +101,7 @@ def find_foreign_names(piece: TopLevelStatement, entry: str | None = None) -> tu
 
 
 def _is_python(text: str) -> bool:
-    """Return whether Python itself can read the statement, which the grammar cannot."""
+    """Return whether Python itself can compile the text."""
     import warnings
 
     try:
@@ -111,7 +114,9 @@ def _is_python(text: str) -> bool:
 
 
 def _find_bound_names(lines: list[str]) -> Iterator[str]:
-    """Yield the names that the lines bind, except those inside functions and classes."""
+    """Yield the names that lines of Python bind by definitions, imports and assignments, outside functions and
+    classes.
+    """
     inside: int | None = None
     for line in lines:
         indent = len(line) - len(line.lstrip())

@@ -16,10 +16,11 @@ from tilec.support.source import SourceFile
 
 
 def format_kernel(source: SourceFile) -> str:
-    """Return the text of `source` formatted by ruff, with the settings for its folder. Line ends are kept.
+    """Return a kernel file's text formatted by ruff; raise an error if ruff fails or would change its meaning.
 
     Raise a `CompileError` if the file is not in the language, if ruff is missing or fails, and if the result would be
-    another kernel."""
+    another kernel.
+    """
     refuse_other_languages(source.path, source.text)
     before = parse_file(source)
     text = _run_ruff(source)
@@ -32,13 +33,13 @@ def format_kernel(source: SourceFile) -> str:
 
 
 def format_kernel_bytes(data: bytes, source: SourceFile) -> bytes:
-    """Return the formatted bytes of a file. A UTF-8 byte order mark is kept."""
+    """Return a file's formatted text as UTF-8 bytes, keeping the byte order mark that `data` may begin with."""
     mark = codecs.BOM_UTF8 if data.startswith(codecs.BOM_UTF8) else b""
     return mark + format_kernel(source).encode()
 
 
 def _run_ruff(source: SourceFile) -> str:
-    """Return the text as ruff formats it. Errors: `no-formatter`, `formatting-failed`."""
+    """Return the text as ruff formats it; raise `no-formatter` if ruff is missing, `formatting-failed` if it fails."""
     try:
         from ruff import find_ruff_bin
 
@@ -62,7 +63,7 @@ def _run_ruff(source: SourceFile) -> str:
 
 
 def _normalise_tree(value: object) -> object:
-    """Return a tree without what formatting may change: spans, white space of docstrings, layout of foreign Python."""
+    """Return a comparable tree without what formatting may change: spans, docstring spaces, foreign Python's layout."""
     match value:
         case tuple():
             return tuple(_normalise_tree(item) for item in value)
@@ -77,7 +78,7 @@ def _normalise_tree(value: object) -> object:
 
 
 def _normalise_python(text: str) -> str:
-    """Return foreign Python without its layout, or as it is if this release of Python cannot parse it."""
+    """Return a dump of foreign Python's tree with docstring spaces merged, or the text if it cannot be parsed."""
     try:
         tree = python.parse(text)
     except SyntaxError:

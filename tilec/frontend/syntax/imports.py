@@ -15,10 +15,11 @@ def is_relative_import(node: ast.Import) -> bool:
 
 
 def list_import_paths(node: ast.Import, importer: str) -> Iterator[tuple[ast.Alias, str | None, str | None]]:
-    """Yield for each imported name the path of the file that may define it, and of the file that it may name itself.
+    """Yield each imported name with two possible paths or None: of the file that defines it, and of the file it names.
 
     The former is None in `from . import name`, the latter counts if the former is a folder. `importer` is the path of
-    the importing file. An import that leads out of the folder of the kernel yields nothing."""
+    the importing file. An import that leads out of the folder of the kernel yields nothing.
+    """
     origin = node.module or ""
     dots = len(origin) - len(origin.lstrip("."))
     *folder, _ = importer.split("/") if dots else [""]
@@ -32,13 +33,13 @@ def list_import_paths(node: ast.Import, importer: str) -> Iterator[tuple[ast.Ali
 
 
 def list_candidate_files(path: str) -> tuple[str, ...]:
-    """Return the candidates for one of the paths of `list_import_paths`. The first that exists counts."""
+    """Return the four paths to try in order for an import path: `.tl`, `.py`, and both as `__init__` in a folder."""
     stem = path.removesuffix(".tl")
     return path, f"{stem}.py", f"{stem}/__init__.tl", f"{stem}/__init__.py"
 
 
 def find_imports(body: tuple[ast.Stmt, ...]) -> Iterator[ast.Import]:
-    """Yield the imports of a file, including those inside functions."""
+    """Yield the import statements in these statements, also inside branches, loops, functions and `with`s."""
     for statement in body:
         match statement:
             case ast.Import():

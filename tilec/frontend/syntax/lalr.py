@@ -52,6 +52,7 @@ def tree_span(tree: Branch) -> Span:
 
 
 def token_text(child: Child) -> str:
+    """Return a token as a plain string; the child must be a token."""
     assert isinstance(child, Token)
     return str(child)
 
@@ -98,11 +99,12 @@ _Extent = tuple[_Position, _Position]
 
 @lru_cache(maxsize=4)
 def _compile_scanner(scanner: str) -> re.Pattern[str]:
+    """Compile the regular expression of a scanner, keeping the last four."""
     return re.compile(scanner)
 
 
 def build_tree(tables: Tables, text: str, line: int = 1) -> Branch | None:
-    """Parse a text that ends in a line feed. Return None if it is not in the language."""
+    """Parse a text that ends in a line feed into a tree, or return None if it is not in the language."""
     table, rules = tables.states, tables.rules
     states = [tables.start]
     values: list[Child] = []
@@ -144,7 +146,9 @@ def build_tree(tables: Tables, text: str, line: int = 1) -> Branch | None:
 
 
 def _select_children(parts: list[Child], rule: Rule) -> list[Child]:
-    """Return the children that a rule keeps of its parts, with None for absent ones."""
+    """Return the children that a grammar rule keeps of its parts, some spliced in, with None for absent ones. A part's
+    list of children may be extended in place.
+    """
     children: list[Child] = []
     for place, is_spliced, absent in rule.kept or ():
         if absent:
@@ -166,9 +170,9 @@ def _select_children(parts: list[Child], rule: Rule) -> list[Child]:
 
 
 def _scan_tokens(tables: Tables, text: str, line: int) -> Iterator[tuple[str, str, _Extent]]:
-    """Yield type, text and extent of each token, block tokens for indentation, and the end.
-
-    Where no token matches, or brackets or indentation do not fit, yield a token that no rule accepts."""
+    """Yield type, text and extent of each token, with indentation tokens and the end; at an error, a token of no type.
+    An error is text that is no token, or brackets or indentation that do not fit. No rule accepts that token.
+    """
     wrong = "", "", ((1, 1), (1, 1))
     keywords, ignored, with_newlines = tables.keywords, set(tables.ignored), set(tables.with_newlines)
     match = _compile_scanner(tables.scanner).match
@@ -206,7 +210,9 @@ def _scan_tokens(tables: Tables, text: str, line: int) -> Iterator[tuple[str, st
 
 
 def _scan_indentation(white: str, indents: list[int]) -> Iterator[str]:
-    """Yield the block tokens before a line that starts with this white space."""
+    """Yield the indentation tokens for a line's leading white space, and update the stack `indents`; "" if none
+    fits.
+    """
     wanted = white.count(" ") + white.count("\t") * _TAB_WIDTH
     if wanted > indents[-1]:
         indents.append(wanted)

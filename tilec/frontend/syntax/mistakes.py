@@ -35,7 +35,7 @@ _built_parsers: dict[str, lark.Lark] = {}
 
 
 def explain_mistake(text: str, cache_dir: Path | None = None) -> NoReturn:
-    """Fail with a message about a text that is not in the language."""
+    """Parse a wrong text again with Lark, and raise the `syntax` error that explains its first mistake."""
     parser = _get_parser(grammar_text("tile.lark"), cache_dir)
     try:
         parser.parse(text)
@@ -47,7 +47,7 @@ def explain_mistake(text: str, cache_dir: Path | None = None) -> NoReturn:
 
 
 def _lex_tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
-    """Return the tokens of a text, up to where an open bracket ends it."""
+    """Return Lark's tokens of a text, up to the first indentation or bracket error."""
     tokens: list[lark.Token] = []
     with suppress(CompileError):  # the text stops inside a bracket; only the tokens before are needed
         for token in parser.lex(text):
@@ -56,7 +56,7 @@ def _lex_tokens(parser: lark.Lark, text: str) -> list[lark.Token]:
 
 
 def _get_parser(text: str, cache_dir: Path | None) -> lark.Lark:
-    """Return Lark's parser of a grammar, made once for each process."""
+    """Return Lark's parser of a grammar, made once in each process."""
     if text not in _built_parsers:
         _built_parsers[text] = _load_parser(text, cache_dir)
         # Otherwise Lark builds a lexer for each call of `lex`, and a file may have many mistakes.
@@ -65,7 +65,9 @@ def _get_parser(text: str, cache_dir: Path | None) -> lark.Lark:
 
 
 def _load_parser(text: str, cache_dir: Path | None) -> lark.Lark:
-    """Load Lark's parser from the cache, or build and store it."""
+    """Load Lark's parser of a grammar from the cache folder, or build it and store it there. Without a folder it is
+    built.
+    """
     if cache_dir is None:
         return _build_parser(text)
     lexer = f"{IndentationPostLex.__module__}.{IndentationPostLex.__qualname__}"
@@ -84,12 +86,14 @@ class _PlainDataUnpickler(pickle.Unpickler):
     """An unpickler that makes no object but the postlexer in Lark's tables, so that an entry cannot run code."""
 
     def find_class(self, module: str, name: str) -> Any:
+        """Return the indentation postlexer's class, and raise an error for any other class in a cache entry."""
         if (module, name) != (IndentationPostLex.__module__, IndentationPostLex.__qualname__):
             raise pickle.UnpicklingError(f"an entry does not contain {module}.{name}")
         return IndentationPostLex
 
 
 def _build_parser(text: str) -> lark.Lark:
+    """Build Lark's LALR parser of a grammar, with the indentation postlexer."""
     return lark.Lark(
         text, parser="lalr", lexer="basic", start="module", postlex=IndentationPostLex(), propagate_positions=True
     )
@@ -99,12 +103,13 @@ def _build_parser(text: str) -> lark.Lark:
 
 
 def extract_tables(text: str) -> Tables:
-    """Extract the tables of a grammar from Lark, as plain data."""
+    """Return the parser and scanner tables that Lark makes of a grammar, as plain data."""
     parser = _get_parser(text, None)
     table: Any = parser.parser.parser._parse_table
     rules: dict[LarkRule, int] = {}
 
     def encode_action(action: Any, target: Any) -> int:
+        """Return a shift's next state, or `~n` for a reduction by rule n, which is numbered at first sight."""
         return target if action is Shift else ~rules.setdefault(target, len(rules))
 
     sorted_states = (sorted(table.states[n].items(), key=lambda entry: entry[0]) for n in range(len(table.states)))
@@ -127,7 +132,7 @@ def extract_tables(text: str) -> Tables:
 
 
 def _extract_rule(rule: LarkRule) -> Rule:
-    """Extract one rule of Lark's grammar as plain data."""
+    """Return one rule of Lark's grammar as a `Rule` of plain data."""
     options, expansion = rule.options, rule.expansion
     kept: Any = maybe_create_child_filter(expansion, options.keep_all_tokens, False, list(options.empty_indices))
     included, trailing = (None, 0) if kept is None else (kept.args[0], kept.args[1] if len(kept.args) > 1 else 0)
@@ -153,7 +158,9 @@ class IndentationPostLex(PostLex):
     always_accept = ("_NEWLINE",)
 
     def process(self, stream: Iterator[lark.Token]) -> Iterator[lark.Token]:
-        """Yield the tokens with block tokens. Errors: brackets and indentation that do not fit."""
+        """Yield the tokens with indentation tokens added and line feeds in brackets dropped; refuse what does not fit.
+        Errors: brackets and indentation that do not fit.
+        """
         indents = [0]
         opened: list[lark.Token] = []
         last: lark.Token | None = None
@@ -180,7 +187,9 @@ class IndentationPostLex(PostLex):
 
 
 def _emit_block_tokens(newline: lark.Token, indents: list[int]) -> Iterator[lark.Token]:
-    """Yield the block tokens that the white space after a line feed stands for."""
+    """Yield the indentation tokens that a line feed's white space means, and update `indents`; refuse a dedent to no
+    level.
+    """
     white = newline.rsplit("\n", 1)[1]
     column = white.count(" ") + white.count("\t") * _TAB_WIDTH
     if column > indents[-1]:
@@ -197,7 +206,7 @@ def _emit_block_tokens(newline: lark.Token, indents: list[int]) -> Iterator[lark
 
 
 def _close_bracket(token: lark.Token, opened: list[lark.Token]) -> None:
-    """Remove the bracket that a token closes from `opened`. Errors: none fits."""
+    """Remove from `opened` the bracket that a token closes; raise a `syntax` error if none or another is open."""
     if not opened:
         raise_error("syntax", f"`{token}` closes nothing", token_span(token), "no bracket is open here")
     opener = opened.pop()

@@ -13,10 +13,9 @@ from tilec.support.source import SourceFile, Span
 
 
 def parse_file(source: SourceFile, cache_dir: Path | None = None, entry: str | None = None) -> ast.Module:
-    """Parse a file, or raise a `CompileError` with the syntax errors of all its statements.
-
-    Tests and references around the kernels may be any Python. If the file as a whole is not in the language, its
-    top-level statements are parsed one by one. Where the kernel `entry` is compiled, other definitions may be any
+    """Parse a kernel file, setting other Python aside, with `entry` also other kernels; raise all its syntax errors
+    together. Tests and references around the kernels may be any Python. If the file as a whole is not in the language,
+    its top-level statements are parsed one by one. Where the kernel `entry` is compiled, other definitions may be any
     Python too, even if kernels stand in them.
     """
     whole = Span(1, 1, len(source.lines), len(source.lines[-1]) + 1)
@@ -28,9 +27,9 @@ def parse_file(source: SourceFile, cache_dir: Path | None = None, entry: str | N
 
 
 def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
-    """Parse the statements of a file that can be parsed, and return whether that is the whole file.
-
-    This serves name lookup in a text that is being edited. No syntax error is raised."""
+    """Parse what can be parsed of a file, without raising syntax errors, and return whether that is the whole. This
+    serves name lookup in a text that is being edited.
+    """
     from tilec.frontend.syntax import recover
     from tilec.frontend.syntax.foreign import split_top_level
 
@@ -46,8 +45,9 @@ def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
 
 
 def _parse_each_statement(text: str, entry: str | None) -> tuple[ast.Stmt, ...]:
-    """Parse the top-level statements one by one; set aside Python that is not in the kernel language, and raise all
-    syntax errors together."""
+    """Parse statements one by one, setting other Python aside, other kernels too with `entry`; raise all errors
+    together.
+    """
     # Imported here, since most files do not need them.
     from tilec.frontend.syntax import recover
     from tilec.frontend.syntax.foreign import find_foreign_names, split_top_level
@@ -80,7 +80,7 @@ def _parse_each_statement(text: str, entry: str | None) -> tuple[ast.Stmt, ...]:
 
 
 def diagnose_foreign(definition: ast.Foreign) -> Diagnostic:
-    """Return the syntax error of a foreign definition."""
+    """Return the syntax error that parsing a set-aside Python statement as kernel language gives."""
     span = definition.span
     try:
         _parse_statements(_shift_to_line(definition.text, span.line))
@@ -95,14 +95,18 @@ def _shift_to_line(text: str, line: int) -> str:
 
 
 def _parse_statements(text: str, cache_dir: Path | None = None) -> tuple[ast.Stmt, ...]:
+    """Parse a text to statements, or raise its first syntax error."""
     return _convert_tree(parse_text(text, cache_dir))
 
 
 def _parse_legal(text: str, cache_dir: Path | None = None, line: int = 1) -> tuple[ast.Stmt, ...] | None:
-    """Parse a text, or return None if it is not in the language. `line` is the number of its first line."""
+    """Parse a text to statements, or return None if it is not in the language. `line` is the number of its first
+    line.
+    """
     found = try_parse_text(text, cache_dir, line)
     return None if found is None else _convert_tree(found)
 
 
 def _convert_tree(tree: Branch) -> tuple[ast.Stmt, ...]:
+    """Convert the parse tree of a file to its statements."""
     return tuple(convert_statement(c, 0) for c in tree.children if isinstance(c, Branch))

@@ -26,7 +26,9 @@ _TRY_CLAUSES = {"except", "finally"}
 
 
 def find_mistakes(text: str, last_line: int, read: Callable[[str], object]) -> tuple[Diagnostic, ...]:
-    """Return the errors that `read` raises up to `last_line`, with the rest of the text as context."""
+    """Return the syntax errors up to `last_line`, found by replacing each wrong statement and reading again. `read`
+    raises them; the rest of the text is context. A long text gets its first error only.
+    """
     found: list[Diagnostic] = []
     last_error_line = 0
     budget = _MAX_CHARACTERS
@@ -61,9 +63,9 @@ class RepairBudget:
 
 
 def parse_with_repairs(text: str, read: Callable[[str], T], repairs: RepairBudget) -> T:
-    """Parse the text without the statements that `read` cannot parse, left out alone or with all that follow.
-
-    If nothing can be parsed, return the result for the empty text."""
+    """Return what `read` parses of a text without the statements that it cannot parse, each counted off from `repairs`.
+    If nothing can be parsed, that is the result for the empty text.
+    """
     while repairs.left > 0:
         try:
             return read(text)
@@ -83,7 +85,7 @@ def parse_with_repairs(text: str, read: Callable[[str], T], repairs: RepairBudge
 
 
 def _replace_statement(lines: list[str], line: int, column: int) -> str | None:
-    """Replace the statement around this place by a stand-in. Return None if the end of the statement is uncertain."""
+    """Return the text with the statement around a place replaced by a stand-in, or None if its end is uncertain."""
     for start, end, is_whole in _find_logical_lines("\n".join(lines)):
         if not start <= line <= end:
             continue
@@ -101,7 +103,9 @@ def _replace_statement(lines: list[str], line: int, column: int) -> str | None:
 
 
 def _replace_first_line(lines: list[str], line: int) -> str | None:
-    """Replace only the first line of the statement, where a bracket is most often left open."""
+    """Return the text with only the first line of a line's statement replaced by a stand-in, or None if there is none.
+    There a bracket is most often left open.
+    """
     start = next((start for start, end, _ in _find_logical_lines("\n".join(lines)) if start <= line <= end), None)
     return (
         None if start is None else "\n".join([*lines[: start - 1], _make_stand_in(lines, start, start), *lines[start:]])
@@ -109,7 +113,7 @@ def _replace_first_line(lines: list[str], line: int) -> str | None:
 
 
 def _make_stand_in(lines: list[str], start: int, end: int) -> str:
-    """Return a line to parse in place of a statement: a header if a block follows, else `pass`."""
+    """Return a line to parse in place of a statement: a header if a deeper block follows, a decorator, else `pass`."""
     first = lines[start - 1]
     indent = first[: len(first) - len(first.lstrip())]
     word = _FIRST_WORD.match(first)
@@ -122,7 +126,7 @@ def _make_stand_in(lines: list[str], start: int, end: int) -> str:
 
 
 def _find_logical_lines(text: str) -> Iterator[tuple[int, int, bool]]:
-    """Yield first and last line number of each non-empty logical line, and whether all its brackets are closed."""
+    """Yield the first and last line number of each non-empty logical line, and whether all its brackets are closed."""
     opened, line, start, begins = 0, 1, 1, 0
     for token in TOKEN_PATTERN.finditer(text):
         match token.lastgroup:

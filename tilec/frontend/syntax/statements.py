@@ -12,18 +12,19 @@ from tilec.support.source import Span
 
 
 def _convert_block(tree: Child, depth: int) -> tuple[ast.Stmt, ...]:
+    """Convert the parse tree of a block to its statements, one level deeper."""
     assert isinstance(tree, Branch)
     return tuple(convert_statement(c, depth + 1) for c in tree.children if isinstance(c, Branch))
 
 
 def _check_depth(depth: int, span: Span) -> None:
-    """Refuse blocks nested too deep. Errors: `too-deep`."""
+    """Raise `too-deep` if blocks are nested more than `MAX_DEPTH` deep."""
     if depth > MAX_DEPTH:
         raise_error("too-deep", f"blocks are nested more than {MAX_DEPTH} deep", span)
 
 
 def convert_statement(tree: Branch, depth: int) -> ast.Stmt:
-    """Convert the parse tree of a statement. Errors: `too-deep`."""
+    """Convert the parse tree of a statement by its grammar rule; raise `too-deep` for blocks nested too deep."""
     parts, span = tree.children, tree_span(tree)
     _check_depth(depth, span)
     match str(tree.data):
@@ -60,7 +61,7 @@ def convert_statement(tree: Branch, depth: int) -> ast.Stmt:
 
 
 def _convert_compound(tree: Branch, depth: int) -> ast.Stmt:
-    """Convert the parse tree of a statement with a block."""
+    """Convert the parse tree of an `if`, loop, `with` or function, whose span ends with its last statement."""
     parts = tree.children
     # The tree ends at the start of the next line; the node ends with its last statement.
     start = tree_span(tree)
@@ -104,7 +105,7 @@ def _convert_compound(tree: Branch, depth: int) -> ast.Stmt:
 
 
 def _convert_with(items: list[Child], block: Child, start: Span, depth: int) -> ast.With:
-    """Convert a `with` with several items, in brackets or not, to nested ones."""
+    """Convert a `with` of several items, in brackets or not, to nested ones; refuse starred items."""
     entered: list[tuple[Child, Child]] = []
     for item in items:
         assert isinstance(item, Branch)
@@ -124,14 +125,14 @@ def _convert_with(items: list[Child], block: Child, start: Span, depth: int) -> 
 
 
 def _make_with(context: Child, target: Child, body: tuple[ast.Stmt, ...], start: Span | None, end: Span) -> ast.With:
-    """Make a `with` of one item. It begins at the item, unless `start` is given."""
+    """Make a `with` node of one item around a body; its span begins at the item, unless `start` is given."""
     entry = convert_expression(context)
     bound = None if target is None else check_assignable(convert_expression(target))
     return ast.With(entry, bound, body, span=(start or entry.span).to(end))
 
 
 def _list_entered_items(context: Child, target: Child) -> list[Child]:
-    """Return the items of `with (a, b):`, whose brackets make no tuple, or nothing for another `with`."""
+    """Return the items of `with (a, b):`, whose brackets make no tuple; an empty list for any other `with`."""
     if target is not None or not isinstance(context, Branch) or context.data != "tuple" or not context.children:
         return []
     (bare,) = context.children
@@ -141,7 +142,7 @@ def _list_entered_items(context: Child, target: Child) -> list[Child]:
 
 
 def _convert_parameter(child: Child) -> ast.Parameter:
-    """Convert a parameter of a function, with or without stars."""
+    """Convert a parameter of a function, with its annotation and default, or its star or stars."""
     assert isinstance(child, Branch)
     if child.data == "starred_parameter":
         stars, starred, collected = child.children
@@ -154,13 +155,13 @@ def _convert_parameter(child: Child) -> ast.Parameter:
 
 
 def _convert_module_path(child: Child) -> str:
-    """Convert a module path, with the leading dots of a relative one."""
+    """Return an import's module path as text, with the leading dots of a relative one."""
     assert isinstance(child, Branch)
     return "".join(_join_dotted(c) if isinstance(c, Branch) else token_text(c) for c in child.children)
 
 
 def _convert_alias(child: Child) -> ast.Alias:
-    """Convert one name of an import, or the `*`."""
+    """Convert one name of an import, with its alias if it has one; a star import has the name `*`."""
     assert isinstance(child, Branch)
     if child.data == "import_all":
         return ast.Alias("*", None, span=tree_span(child))
@@ -169,5 +170,6 @@ def _convert_alias(child: Child) -> ast.Alias:
 
 
 def _join_dotted(child: Child) -> str:
+    """Return the names of a dotted path joined by dots."""
     assert isinstance(child, Branch)
     return ".".join(token_text(c) for c in child.children)

@@ -22,7 +22,7 @@ _loaded_tables: dict[str, Tables] = {}
 
 
 def parse_text(text: str, cache_dir: Path | None = None) -> Branch:
-    """Parse a text, or raise a `CompileError` with the syntax error."""
+    """Parse a text to a tree, or raise a `CompileError` that explains its first syntax error."""
     found = try_parse_text(text, cache_dir)
     if found is None:
         from tilec.frontend.syntax.mistakes import explain_mistake
@@ -32,15 +32,16 @@ def parse_text(text: str, cache_dir: Path | None = None) -> Branch:
 
 
 def try_parse_text(text: str, cache_dir: Path | None = None, line: int = 1) -> Branch | None:
-    """Parse a text, or return None if it is not in the language: a hundredth of the time of a message.
+    """Parse a text to a tree, or return None if it is not in the language, at a hundredth of an error's time.
 
-    `line` is the number of the first line."""
+    `line` is the number of the first line.
+    """
     # The grammar needs a line feed at the end of every line, also the last.
     return build_tree(_get_tables(cache_dir), text + "\n", line)
 
 
 def _get_tables(cache_dir: Path | None) -> Tables:
-    """Return the parser tables of the grammar, loaded once for each process."""
+    """Return the parser tables of the tile grammar, loaded once in each process."""
     text = grammar_text("tile.lark")
     if text not in _loaded_tables:
         _loaded_tables[text] = _load_tables(text, make_tables_name(text), cache_dir)
@@ -48,12 +49,12 @@ def _get_tables(cache_dir: Path | None) -> Tables:
 
 
 def make_tables_name(text: str) -> str:
-    """Return the file name of the tables of one grammar, in one format version."""
+    """Return the file name of a grammar's tables, which changes with its text and the format version."""
     return f"tile-{_FORMAT_VERSION}-{zlib.crc32(text.encode()):08x}-{len(text)}.tables"
 
 
 def _load_tables(text: str, name: str, cache_dir: Path | None) -> Tables:
-    """Load the tables from the wheel or the cache, or build them and store them in the cache."""
+    """Load a grammar's tables from the wheel or the cache folder, or build them and store them in the cache."""
     for folder in (tables_folder(), cache_dir):
         if folder is None:
             continue
@@ -68,7 +69,7 @@ def _load_tables(text: str, name: str, cache_dir: Path | None) -> Tables:
 
 
 def _read_tables(path: Path) -> Tables:
-    """Read tables and check their form, since the parser trusts the numbers in them."""
+    """Read tables from a sealed file and check that every step leads to a state or rule; raise an error otherwise."""
     states, rules, start, end, scanner, keywords, ignored, with_newlines = json.loads(read_entry(path, path.name))
     steps = range(-len(rules), len(states))
     if not all(step in steps for state in states for step in state.values()) or not {start, end} <= set(steps):
@@ -81,7 +82,7 @@ def _read_tables(path: Path) -> Tables:
 
 
 def _check_rule(origin: str, size: int, name: str, kept: Any, trailing: int, is_single: bool, is_chain: bool) -> Rule:
-    """Make a rule of the entries of a file, each converted to its type."""
+    """Make a `Rule` of the entries of a tables file, each converted to its type."""
     if kept is not None:
         kept = tuple((int(part), bool(is_spread), int(empty)) for part, is_spread, empty in kept)
     return Rule(origin, int(size), name, kept, int(trailing), bool(is_single), bool(is_chain))
@@ -92,7 +93,7 @@ def _dump_tables(tables: Tables) -> bytes:
 
 
 def write_tables(folder: Path) -> Path:
-    """Build the tables and save them in `folder`, for the build of the wheel."""
+    """Build the tile grammar's tables, write them to a sealed file in `folder`, and return its path."""
     text = grammar_text("tile.lark")
     path = folder / make_tables_name(text)
     path.write_bytes(add_seal(_dump_tables(_build_tables(text)), path.name))
@@ -100,6 +101,7 @@ def write_tables(folder: Path) -> Path:
 
 
 def _build_tables(text: str) -> Tables:
+    """Build a grammar's parser tables by Lark, which is imported only here."""
     from tilec.frontend.syntax.mistakes import extract_tables
 
     return extract_tables(text)

@@ -17,7 +17,7 @@ _UNARY, _POWER, _PRIMARY, _ATOM = 12, 13, 14, 15
 
 
 def unparse_module(module: ast.Module) -> str:
-    """Return the file as text, with four spaces per block and no more brackets than needed."""
+    """Return a module as canonical kernel text, with four spaces per block and no more brackets than needed."""
     return "".join(f"{line}\n" for statement in module.body for line in _unparse_statement(statement))
 
 
@@ -31,7 +31,7 @@ _SimpleStatement = (
 
 
 def _unparse_statement(node: ast.Stmt) -> Iterator[str]:
-    """Yield the lines of a statement."""
+    """Yield the lines of a statement as text, with its blocks indented."""
     match node:
         case ast.If():
             yield from _unparse_if(node, "if")
@@ -60,7 +60,7 @@ def _unparse_statement(node: ast.Stmt) -> Iterator[str]:
 
 
 def _unparse_simple(node: _SimpleStatement) -> str:
-    """Return a statement without a block as one line."""
+    """Return a statement that has no block as one line of text."""
     match node:
         case ast.Import(names=names, module=module):
             listed = ", ".join(n.name if n.alias is None else f"{n.name} as {n.alias}" for n in names)
@@ -87,7 +87,7 @@ def _unparse_simple(node: _SimpleStatement) -> str:
 
 
 def _unparse_if(node: ast.If, word: str) -> Iterator[str]:
-    """Yield the lines of an `if` or `elif`, with what follows it."""
+    """Yield the lines of an `if` or `elif`, with the `elif`s and the `else` after it."""
     yield f"{word} {unparse_expr(node.condition)}:"
     yield from _unparse_block(node.then)
     if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
@@ -98,13 +98,14 @@ def _unparse_if(node: ast.If, word: str) -> Iterator[str]:
 
 
 def _unparse_block(body: Sequence[ast.Stmt]) -> Iterator[str]:
+    """Yield the lines of a block's statements, indented by four spaces."""
     for statement in body:
         for line in _unparse_statement(statement):
             yield f"    {line}"
 
 
 def _unparse_parameter(node: ast.Parameter) -> str:
-    """Return a parameter of a function as text."""
+    """Return a function's parameter as text, with stars, annotation and default; "*" alone for a bare star."""
     if node.kind and not node.name:
         return "*"
     annotation = "" if node.annotation is None else f": {unparse_expr(node.annotation)}"
@@ -119,13 +120,14 @@ def unparse_expr(node: ast.Expr) -> str:
 
 
 def _unparse_bare(node: ast.Expr) -> str:
-    """Return an expression as text, with no brackets around a tuple."""
+    """Return an expression as text, a non-empty tuple without its brackets."""
     if isinstance(node, ast.Tuple) and node.items:
         return _unparse_items(node.items)
     return unparse_expr(node)
 
 
 def _unparse_items(items: tuple[ast.Expr | ast.Starred, ...]) -> str:
+    """Return the items of a tuple as text, with a comma after a single one."""
     listed = ", ".join(map(_unparse_item, items))
     return f"{listed}," if len(items) == 1 else listed
 
@@ -139,12 +141,13 @@ def _unparse_keyword(node: ast.Keyword) -> str:
 
 
 def _unparse_operand(node: ast.Expr, binds: int) -> str:
+    """Return an expression as text, in brackets if its operator binds less than `binds`."""
     text, own = _unparse_with_precedence(node)
     return text if own >= binds else f"({text})"
 
 
 def _unparse_with_precedence(node: ast.Expr) -> tuple[str, int]:
-    """Return the text of an expression, and the precedence of its outermost operator."""
+    """Return the text of an expression, and the precedence of its outermost operator (`_ATOM` without one)."""
     match node:
         case ast.Number(value=value):
             return ("1e999" if value == math.inf else repr(value)), _ATOM
@@ -177,7 +180,7 @@ def _unparse_with_precedence(node: ast.Expr) -> tuple[str, int]:
 
 
 def _unparse_index(node: ast.Expr | ast.Slice) -> str:
-    """Return an index or a slice as text."""
+    """Return an index as text, or a slice as `lower:upper:step`."""
     if not isinstance(node, ast.Slice):
         return unparse_expr(node)
     lower, upper, step = ("" if e is None else unparse_expr(e) for e in (node.lower, node.upper, node.step))
@@ -185,7 +188,7 @@ def _unparse_index(node: ast.Expr | ast.Slice) -> str:
 
 
 def _unparse_fstring(parts: tuple[ast.String | ast.Formatted, ...]) -> str:
-    """Return an f-string in quotes that none of its expressions contains."""
+    """Return an f-string as text, in quotes that none of its expressions contains, if there are such."""
     expressions = [_unparse_operand(p.value, _CONDITIONAL) for p in parts if isinstance(p, ast.Formatted)]
     quote = next((q for q in ("'", '"', "'''", '"""') if not any(q[0] in e for e in expressions)), "'''")
     shown = []
@@ -203,7 +206,7 @@ def _unparse_fstring(parts: tuple[ast.String | ast.Formatted, ...]) -> str:
 
 
 def _unparse_comprehension(node: ast.Comprehension) -> str:
-    """Return a comprehension as text, in the brackets of its kind."""
+    """Return a list or dictionary comprehension or a generator as text, in its brackets."""
     element = unparse_expr(node.element)
     if node.value is not None:
         element = f"{element}: {unparse_expr(node.value)}"
@@ -219,7 +222,7 @@ def _unparse_comprehension(node: ast.Comprehension) -> str:
 def _unparse_operator(
     node: ast.Unary | ast.Binary | ast.Compare | ast.Boolean | ast.Conditional | ast.Lambda,
 ) -> tuple[str, int]:
-    """Return the text of an operator with its operands, and its precedence."""
+    """Return an operator's expression as text, with brackets only where operands need them, and its precedence."""
     match node:
         case ast.Unary(op="not", operand=operand):
             return f"not {_unparse_operand(operand, _NOT)}", _NOT

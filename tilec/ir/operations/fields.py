@@ -49,7 +49,8 @@ class OperationFields:
     read: Callable[[Any], tuple[Any, ...]]
 
     def bind(self, regions: tuple[Any, ...]) -> dict[str, Any]:
-        """Return the regions by the names of their fields."""
+        """Return the given regions by the names of their fields; raises `InternalError` where the fields take another
+        number."""
         made: dict[str, Any] = {}
         for place, operand in enumerate(self.operands):
             if operand.many:
@@ -62,7 +63,8 @@ class OperationFields:
 
 
 def _inspect_fields(operation: Any) -> OperationFields:
-    """Find the fields of an operation's class by the types of its annotations."""
+    """Return the fields of an operation's class: its regions, sorted attributes and expressions, by the types of
+    annotations."""
     hints = get_type_hints(operation, include_extras=True)
     operands: list[Operand] = []
     attributes: list[tuple[str, Any]] = []
@@ -81,7 +83,7 @@ describe_fields: Callable[[type], OperationFields] = cache(_inspect_fields)
 
 
 def _union_members(hint: Any) -> Iterator[Any]:
-    """Yield the members of a type: of a union, or of an annotated type."""
+    """Yield the types that a type hint allows: the members of a union, `Annotated` stripped, else the hint itself."""
     if get_origin(hint) is Annotated:
         yield from _union_members(get_args(hint)[0])
     elif get_origin(hint) in (Union, UnionType):
@@ -92,7 +94,7 @@ def _union_members(hint: Any) -> Iterator[Any]:
 
 
 def _parse_operand(name: str, hint: Any) -> Operand | None:
-    """Return the operand that a field is, by its name and type; None for an attribute."""
+    """Return the operand that a field is if its type is annotated with `In`; None for an attribute."""
     is_union = get_origin(hint) in (Union, UnionType)
     optional = is_union and NoneType in get_args(hint)
     kind = next(a for a in get_args(hint) if a is not NoneType) if is_union else hint
@@ -105,7 +107,7 @@ def _parse_operand(name: str, hint: Any) -> Operand | None:
 
 
 def _collect_regions(operands: Iterable[Operand], read: Callable[[str], Any]) -> list[Any]:
-    """Return the regions of these operands in order; `read` returns the value of a field."""
+    """Return the regions of these operands in order, absent ones left out; `read` returns the value of a field."""
     found: list[Any] = []
     for operand in operands:
         value = read(operand.name)
@@ -114,11 +116,13 @@ def _collect_regions(operands: Iterable[Operand], read: Callable[[str], Any]) ->
 
 
 def _make_region_reader(operands: list[Operand]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that returns the regions of an operation with these operands."""
+    """Return a function from an operation with these operands to the tuple of its regions, absent optional ones left
+    out."""
     if not any(operand.optional for operand in operands):
         return make_part_reader(tuple((operand.name, operand.many) for operand in operands))
 
     def gather_regions(op: Any) -> tuple[Any, ...]:
+        """Return an operation's regions in the order of its fields."""
         return tuple(_collect_regions(operands, lambda name: getattr(op, name)))
 
     return gather_regions

@@ -70,113 +70,124 @@ class OperationInterface:
 
     @property
     def via(self) -> Mechanism | None:
-        """The mechanism that has been chosen, where there is a choice."""
+        """Return the mechanism that was chosen for the operation, where there is a choice; None by default."""
         return None
 
     @property
     def announces(self) -> bool | None:
-        """Of an operation that signals a barrier: whether it announces its bytes there itself."""
+        """Return whether an operation announces its bytes to its barrier itself; None, the default, if it signals no
+        barrier."""
         return None
 
     @property
     def leader(self) -> int | None:
-        """The thread of the block that issues it for all, if one does."""
+        """Return the number of the block's thread that issues the operation for all; None, the default, if none
+        does."""
         return None
 
     @property
     def done_by(self) -> Doer:
-        """The threads that perform it, of those that reach it."""
+        """Return which of the threads that reach the operation perform it; `all threads`, together, by default."""
         return "all threads"
 
     @property
     def signals_barrier(self) -> bool:
-        """True if its bytes complete a phase of the kernel's own barrier: a copy, or a response."""
+        """Return whether the operation's bytes complete a phase of the kernel's own barrier: a copy, or a response.
+        False by default."""
         return False
 
     @property
     def commits(self) -> bool:
-        """True if the tensor cores arrive at the kernel's own barrier for it."""
+        """Return whether the tensor cores arrive at the kernel's own barrier for the operation; False by default."""
         return False
 
     @property
     def synchronises_roles(self) -> bool:
-        """True if roles wait for one another by it: at an mbarrier, or at a named barrier of several roles."""
+        """Return whether roles wait for one another by the operation, at an mbarrier or a shared named barrier; False
+        by default."""
         return False
 
     @property
     def is_paired(self) -> bool:
-        """True if the tensor cores of two blocks perform it together, and signal both."""
+        """Return whether the tensor cores of two blocks perform the operation together and signal both; False by
+        default."""
         return False
 
     @property
     def reaches_blocks(self) -> bool:
-        """True if a block reaches another block of its cluster by it: its tiles, its tensor cores, or a barrier."""
+        """Return whether a block reaches another block of its cluster by the operation; by default, whether it is
+        paired. It may reach the block's tiles, its tensor cores, or a barrier."""
         return self.is_paired
 
     @property
     def is_load(self) -> bool:
-        """True if it copies a part of a tensor to a shared tile unchanged, so that a pipeline may start it early."""
+        """Return whether the operation copies a part of a tensor to a shared tile unchanged; False by default. A
+        pipeline may start it early."""
         return False
 
     @property
     def copies_from_tensor(self) -> bool:
-        """True if it is a copy of a part of a tensor."""
+        """Return whether the operation is a copy of a part of a tensor; False by default."""
         return False
 
     @property
     def prefetched(self) -> int | None:
-        """The number of versions of the tile, for a load that is prefetched in a loop without a pipeline."""
+        """Return the number of versions of the tile, for a load prefetched in a loop without a pipeline; None by
+        default."""
         return None
 
     @property
     def is_asynchronous(self) -> bool:
-        """True if it is a copy that the kernel itself leaves in flight."""
+        """Return whether the operation is a copy that the kernel itself leaves in flight; False by default."""
         return False
 
     @property
     def only_adds(self) -> bool:
-        """True if the new value of its destination depends on the old one."""
+        """Return whether the destination's new value depends on its old one; False by default."""
         return False
 
     @property
     def is_in_tensor_memory(self) -> bool:
-        """True if the tensor cores write tensor memory for it, asynchronously, at the request of one thread."""
+        """Return whether the tensor cores write tensor memory for the operation, asynchronously, for one thread; False
+        by default."""
         return False
 
     # ---- barriers and stages of pipelines that the kernel has itself -----------------------------------------------
 
     @property
     def acquires(self) -> PipelineEnd | None:
-        """The pipeline, and the side of it, whose stage it waits for."""
+        """Return the pipeline, and the side of it, for whose stage the operation waits; None by default."""
         return None
 
     @property
     def releases(self) -> PipelineEnd | None:
-        """The pipeline, and the side of it, whose stage it gives back."""
+        """Return the pipeline, and the side of it, whose stage the operation gives back; None by default."""
         return None
 
     @property
     def drains(self) -> str | None:
-        """The pipeline all of whose stages it waits for."""
+        """Return the pipeline all of whose stages the operation waits for; None by default."""
         return None
 
     @property
     def wait(self) -> str | None:
-        """The kernel's choice of when to wait for it, if any."""
+        """Return the kernel's choice of when to wait for the operation; None by default."""
         return None
 
     @property
     def folded(self) -> int | None:
-        """The dimension of its first region, a fragment, that it folds; None where it folds none, or in another way."""
+        """Return the dimension of its first region, a fragment, that the operation folds; None, the default, if it
+        folds none."""
         return None
 
     # ---- splitting into parts --------------------------------------------------------------------------------------
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """The indices along which it can be split into parts; empty if it cannot."""
+        """Return the indices along which the operation can be split into parts; empty, the default, if it cannot."""
         return ()
 
     def continued(self) -> Self:
-        """Return the operation that continues from the result of another part of it."""
+        """Return the operation as one part that continues from another part's result; by default raises
+        `InternalError`."""
         raise InternalError(f"T.{self.name} does not go on from what it has")

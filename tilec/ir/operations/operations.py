@@ -20,13 +20,13 @@ _CLASSES: dict[str, type[TileOp]] = {}
 
 
 def register_operation_class(operation: type[TileOp]) -> None:
-    """Register a class under its name."""
+    """Register an operation's class under its name, for `make_operation`; another class of that name is an error."""
     assert _CLASSES.setdefault(operation.name, operation) is operation, f"two operations are called {operation.name}"
 
 
 def make_operation(name: str, regions: tuple[Region, ...], attributes: Mapping[str, Attr], span: Span) -> TileOp:
-    """Return the operation of this name. Raises `SchemaError` where its class has other fields, or fields of other
-    types."""
+    """Return the checked operation of this name with these fields; raises `SchemaError` for unknown, missing or wrong
+    ones."""
     if name not in _CLASSES:
         raise schema.SchemaError(f"there is no operation '{name}'")
     operation = _CLASSES[name]
@@ -46,14 +46,15 @@ def make_operation(name: str, regions: tuple[Region, ...], attributes: Mapping[s
 
 
 def check_operation(op: TileOp) -> None:
-    """Raise `SchemaError` where a field holds a value that its type does not allow."""
+    """Raise `SchemaError` where an operation has a wrong number of regions, a region of a wrong scope, or a mistyped
+    attribute."""
     check_region_count(type(op), len(op.regions))
     check_scopes(op)
     check_attributes(op)
 
 
 def check_region_count(operation: type[TileOp], found: int) -> None:
-    """Raise `SchemaError` where the class does not take this number of regions."""
+    """Raise `SchemaError` unless an operation's class takes `found` regions."""
     operands = describe_fields(operation).operands
     fewest = sum(not operand.optional and not operand.many for operand in operands)
     most = "more" if any(operand.many for operand in operands) else str(len(operands))
@@ -63,7 +64,7 @@ def check_region_count(operation: type[TileOp], found: int) -> None:
 
 
 def check_scopes(op: TileOp) -> None:
-    """Raise `SchemaError` where a region lies in a memory that its field does not allow."""
+    """Raise `SchemaError` where a region's buffer has a scope that its field does not allow."""
     operands = describe_fields(type(op)).operands
     for place, region in enumerate(op.regions):
         scopes = operands[min(place, len(operands) - 1)].scopes
@@ -73,7 +74,7 @@ def check_scopes(op: TileOp) -> None:
 
 
 def check_attributes(op: TileOp) -> None:
-    """Raise `SchemaError` where the type of a field does not allow its attribute."""
+    """Raise `SchemaError` where an attribute's value is not of its field's type."""
     operation: type = type(op)
     hints = _field_types(operation)
     for key, _ in describe_fields(type(op)).attributes:
@@ -82,11 +83,12 @@ def check_attributes(op: TileOp) -> None:
 
 @cache
 def _field_types(operation: type) -> dict[str, Any]:
-    """Return the types of a class's fields, which Python would otherwise evaluate on every call."""
+    """Return the type hints of a class's fields by name, from a cache."""
     return get_type_hints(operation, include_extras=True)
 
 
 def find_pass_only_field(op: TileOp) -> str | None:
-    """Return the name of a field that is set although only passes may set it; None if there is none."""
+    """Return the name of the first field set to other than its default although only passes may set it; None if none
+    is."""
     own = (f for f in fields(op) if f.metadata == BY_PASSES)
     return next((f.name for f in own if getattr(op, f.name) != f.default), None)

@@ -37,22 +37,26 @@ class Buffer:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents as numbers. Raises `InternalError` for a tensor whose extents are known only at launch."""
+        """Return the extents as numbers; raises `InternalError` for a tensor whose extents are known only at launch."""
         if self.is_dynamic:
             raise InternalError(f"the shape of {self.name} is known only at launch")
         return cast("tuple[int, ...]", self.extents)
 
     @property
     def is_dynamic(self) -> bool:
+        """Return whether the buffer is a tensor some of whose extents are known only at launch."""
         return self.scope == "global" and not all(isinstance(e, int) for e in self.extents)
 
     @property
     def in_registers(self) -> bool:
+        """Return whether the buffer's elements lie in registers."""
         return self.scope in IN_REGISTERS
 
     @property
     def bytes(self) -> int:
-        """The size of the buffer in memory; raises as `shape` does."""
+        """Return the size of the buffer in bytes, one for a four-bit element too; raises `InternalError` for dynamic
+        extents.
+        """
         total = self.dtype.bytes
         for extent in self.shape:
             total *= extent
@@ -201,7 +205,7 @@ Extent = int | Expr
 
 
 def extent_expr(extent: Extent) -> Expr:
-    """Return a size as an expression."""
+    """Return a size as an expression: an int32 constant for a number."""
     return int32_const(extent) if isinstance(extent, int) else extent
 
 

@@ -40,6 +40,7 @@ class Cluster:
 
     @property
     def blocks(self) -> int:
+        """Return the number of blocks in the cluster."""
         x, y, z = self.extents
         return x * y * z
 
@@ -89,5 +90,5 @@ class Kernel:
 
     @property
     def workspaces(self) -> tuple[Buffer, ...]:
-        """The tensors that the kernel allocates: parameters too, but made by the launcher."""
+        """Return the tensors that the kernel allocates itself: global buffers, which the launcher makes and passes."""
         return tuple(b for b in self.buffers if b.scope == "global")

@@ -27,11 +27,12 @@ class Region:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents, without the dimensions of extent 1 that only select an index."""
+        """Return the extents without those of 1, which only select an index; (1,) if all are 1."""
         return tuple(e for e in self.extent if e != 1) or (1,)
 
     @property
     def is_whole(self) -> bool:
+        """Return whether the region is all of its buffer: each dimension from the constant 0 on."""
         return self.extent == self.buffer.extents and all(isinstance(s, Const) and s.value == 0 for s in self.start)
 
 
@@ -54,12 +55,13 @@ class TileOp(OperationInterface):
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """The regions that the operation works on, in the order of its fields."""
+        """Return the operation's regions in the order of its fields, absent ones left out."""
         return describe_fields(type(self)).read(self)
 
     @property
     def attributes(self) -> tuple[tuple[str, Attr], ...]:
-        """The attributes that differ from their defaults, sorted by key."""
+        """Return the attributes that differ from their defaults, with named versions as `version0` and so on, sorted by
+        key."""
         given = [
             (key, value)
             for key, default in describe_fields(type(self)).attributes
@@ -71,19 +73,21 @@ class TileOp(OperationInterface):
         return tuple(given)
 
     def with_regions(self, regions: tuple[Region, ...]) -> Self:
-        """Return the operation on other regions, as many as its fields take."""
+        """Return the operation with its region fields set to these regions, in order; raises `InternalError` for a
+        wrong number."""
         return replace(self, **describe_fields(type(self)).bind(regions))
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
-        """The expressions among its attributes, by key."""
+        """Return the expressions among the operation's attributes, by key, then those of its named versions."""
         found = [value for key in describe_fields(type(self)).expressions if (value := getattr(self, key)) is not None]
         found += [index for index in self.versions if index is not None]
         return tuple(found)
 
     def map_expressions(self, regions: Callable[[Region], Region], each: Callable[[Expr], Expr]) -> Self:
-        """Return the operation with `regions` and `each` applied to its regions and expressions; itself where nothing
-        changes."""
+        """Return the operation with `regions` applied to its regions and `each` to its expressions. It is itself if
+        nothing changes and it names no versions.
+        """
         shape = describe_fields(type(self))
         changed: dict[str, Any] = {}
         for key in shape.expressions:
@@ -98,22 +102,22 @@ class TileOp(OperationInterface):
 
     @property
     def barrier(self) -> Load | None:
-        """The element of the kernel's own barrier that the operation waits for or signals, if any."""
+        """Return the element of the kernel's own barrier that the operation waits for or signals; None by default."""
         return None
 
     @property
     def block(self) -> Expr | None:
-        """The rank of the cluster's block that the operation reaches; None for its own."""
+        """Return the cluster rank of the block that the operation reaches; None, the default, for its own block."""
         return None
 
     def element(self, place: tuple[Expr, ...], sources: tuple[Expr, ...]) -> Store:
-        """Return the store to the element at `place` of its last region, from the corresponding elements of the other
-        regions."""
+        """Return the store of one element at `place` of the last region, from `sources`; by default raises
+        `InternalError`. `sources` are the corresponding elements of the other regions."""
         raise InternalError(f"T.{self.name} is no nest of elements")
 
     def with_leader(self, leader: int) -> Self:
-        """Return the operation as issued by this thread of the block for all. Raises `InternalError` for one without a
-        leader."""
+        """Return the operation issued by thread `leader` of the block for all; raises `InternalError` if it has no such
+        field."""
         if all(key != "leader" for key, _ in describe_fields(type(self)).attributes):
             raise InternalError(f"T.{self.name} is not done by one thread")
         led: dict[str, Any] = {"leader": leader}
@@ -212,6 +216,7 @@ class Parallel:
 
     @property
     def is_per_thread(self) -> bool:
+        """Return whether each thread runs the iterations with its own index: the first variable is `THREAD`."""
         return self.vars[0] == THREAD
 
 

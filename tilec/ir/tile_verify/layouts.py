@@ -39,7 +39,8 @@ def layout_violations(
     shared: Mapping[str, SharedLayout],
     swept: Callable[[tile.Parallel], Fragment],
 ) -> Iterator[str]:
-    """Yield every broken rule as a sentence. `swept` returns the layout of a nest's iterations."""
+    """Yield every broken rule about layouts of tiles, nests and stmatrix stores, as a sentence. `swept` returns the
+    layout of a nest's iterations."""
     for buffer in _touched_buffers(kernel):
         if buffer.scope in REGISTERS:
             found = fragments.get(buffer.name)
@@ -64,7 +65,7 @@ def layout_violations(
 
 
 def _touched_buffers(kernel: tile.Kernel) -> dict[tile.Buffer, None]:
-    """Return the tiles that statements read and write, in program order."""
+    """Return the buffers, tensors too, that statements read or write, in program order; the values are None."""
     found: dict[tile.Buffer, None] = {}
     for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, tile.TileOp):
@@ -80,13 +81,16 @@ def _touched_buffers(kernel: tile.Kernel) -> dict[tile.Buffer, None]:
 
 @lru_cache(maxsize=1024)
 def _digit_sums(axes: tuple[Axis, ...], dim: int) -> tuple[int, ...]:
-    """Return the offsets along a dimension that all combinations of digits reach."""
+    """Return the sums of all combinations of the digits that move along a dimension: the offsets reached, with
+    repeats."""
     steps = (range(0, a.size * a.stride, a.stride) for a in axes if a.dim == dim and a.size > 1)
     return tuple(map(sum, product(*steps)))
 
 
 def _check_fragment(buffer: tile.Buffer, layout: Fragment, threads: int) -> Iterator[str]:
-    """Yield violations of rules 1 and 2 by the layout of one fragment."""
+    """Yield a message where a fragment's layout has another shape than the buffer, or digits that `_check_digits`
+    refuses.
+    """
     if layout.shape != buffer.shape:
         yield f"{buffer.name} is {buffer.shape}, its layout {layout.shape}"
     else:
@@ -94,7 +98,8 @@ def _check_fragment(buffer: tile.Buffer, layout: Fragment, threads: int) -> Iter
 
 
 def _check_digits(layout: Fragment, extents: tuple[int, ...], threads: int) -> Iterator[str]:
-    """Yield violations of rules 2 and 4."""
+    """Yield a message where a layout's digits reach no, or several, places of an element, or other threads than
+    `threads`."""
     axes = (*layout.threads, *layout.registers)
     if any(a.size < 1 or (a.dim >= 0 and a.size > 1 and a.stride < 1) or a.dim >= len(extents) for a in axes):
         yield "a digit does not move along one of its dimensions"
@@ -112,7 +117,8 @@ def _check_digits(layout: Fragment, extents: tuple[int, ...], threads: int) -> I
 
 
 def _is_stmatrix_layout(layout: Fragment) -> bool:
-    """Return whether rule 6 holds."""
+    """Return whether a layout is as stmatrix stores it: lanes with two neighbours in a row, registers in pairs 8 rows
+    apart."""
     lanes, registers = _digit_offsets(layout.threads, layout)[:LANES], _digit_offsets(layout.registers, layout)
     if len(layout.shape) != 2 or len(registers) % MATRIX_REGISTERS:
         return False
@@ -134,7 +140,8 @@ def _is_stmatrix_layout(layout: Fragment) -> bool:
 
 
 def _check_shared(buffer: tile.Buffer, layout: SharedLayout) -> Iterator[str]:
-    """Yield violations of rules 1 and 3 by the layout of one shared tile."""
+    """Yield a message where a shared tile's layout has another shape or size, overlapping elements, or a bad
+    swizzle."""
     name = buffer.name
     if layout.shape != buffer.shape or layout.element_bytes * 8 != max(buffer.dtype.bits, 8):
         yield f"{name} is {buffer.dtype}{list(buffer.shape)}, its layout {layout.element_bytes} bytes × {layout.shape}"
@@ -166,7 +173,8 @@ def _check_shared(buffer: tile.Buffer, layout: SharedLayout) -> Iterator[str]:
 def _check_nest(
     nest: tile.Parallel, layout: Fragment, fragments: Mapping[str, Fragment], threads: int
 ) -> Iterator[str]:
-    """Yield violations of rules 4 and 5 by one nest."""
+    """Yield a message where a nest's layout has another shape or bad digits, or a thread uses elements that it does not
+    hold."""
     extents = (threads, *nest.extents[1:]) if nest.is_per_thread else nest.extents
     if layout.shape != extents:
         yield f"a nest over {extents} is swept as {layout.shape}"
@@ -186,8 +194,8 @@ def _check_nest(
 def _check_own_registers(
     buffer: tile.Buffer, indices: tuple[tile.Expr, ...], nest: tile.Parallel, layout: Fragment, held: Fragment
 ) -> Iterator[str]:
-    """Yield violations of rule 5 by one access. Only indices that are a variable, or one divided by a constant, are
-    checked."""
+    """Yield a message where a thread of the nest uses an element of a fragment that it does not hold. Only indices that
+    are a variable, or one divided by a constant, are checked."""
     for dim, index in enumerate(indices):
         match index:
             case tile.Var():
@@ -214,7 +222,8 @@ def _check_own_registers(
 
 @lru_cache(maxsize=256)
 def _digit_offsets(axes: tuple[Axis, ...], layout: Fragment) -> tuple[tuple[int, ...], ...]:
-    """Return the offsets of all combinations of the digits, in order of the number that they form."""
+    """Return the coordinate offsets of all combinations of the digits, in order of the mixed-radix number that they
+    form."""
     found: list[tuple[int, ...]] = [(0,) * len(layout.shape)]
     for axis in axes:
         found = [

@@ -48,14 +48,16 @@ MOST_THREADS = 1024
 
 
 def verify_tile(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[str]:
-    """Yield every broken rule as a sentence. `as_launched` allows the final grid, in which a loop may be dynamically
-    scheduled."""
+    """Yield every broken rule of a kernel in tile IR as a sentence, with the line in front if it is a statement's.
+    `as_launched` allows the final grid, in which a loop may be dynamically scheduled."""
     for span, message in tile_violations(kernel, as_launched=as_launched):
         yield message if span == kernel.span else f"line {span.line}: {message}"
 
 
 def tile_violations(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterator[tuple[Span, str]]:
-    """Yield every broken rule with its place."""
+    """Yield every broken rule of a kernel in tile IR, as the place in the source and a message: launch, declarations,
+    body. `as_launched` allows a loop to be dynamically scheduled.
+    """
     checker = _Checker(kernel, as_launched)
     for violation in (*_check_launch(kernel), *checker.check_declarations(kernel)):
         yield (kernel.span, violation) if isinstance(violation, str) else violation
@@ -63,7 +65,7 @@ def tile_violations(kernel: tile.Kernel, *, as_launched: bool = False) -> Iterat
 
 
 def _check_launch(kernel: tile.Kernel) -> Iterator[str]:
-    """Yield violations of the limits of grid, block and cluster."""
+    """Yield a message where grid, block or cluster break the machine's limits, or the grid is not whole clusters."""
     if not 1 <= len(kernel.grid) <= 3 or len(kernel.grid) != len(kernel.block_vars):
         yield f"{len(kernel.grid)} grid extents for {len(kernel.block_vars)} block variables"
     if any(isinstance(e, int) and not 1 <= e <= most for e, most in zip(kernel.grid, MOST_BLOCKS, strict=False)):
@@ -85,7 +87,8 @@ class _Checker:
         self.buffers: set[tile.Buffer] = set()
 
     def check_declarations(self, kernel: tile.Kernel) -> Iterator[Violation]:
-        """Declare parameters, buffers and block variables, and yield violations by them."""
+        """Declare a kernel's parameters, buffers and block variables, and yield a violation for each ill-formed one.
+        Checks extents, strides, layouts and split tiles too."""
         for param in kernel.params:
             yield from self._check_declaration(param)
             if isinstance(param, tile.Buffer) and param.scope != "global":
@@ -116,12 +119,14 @@ class _Checker:
             yield "a tile has two layouts"
 
     def _check_declaration(self, what: tile.Buffer | tile.Var) -> Iterator[Violation]:
-        """Declare a name, and yield violations with the place of a buffer's declaration."""
+        """Declare a buffer or variable by `_declare_name`, and yield its violations, with the place of a buffer's
+        declaration."""
         for message in self._declare_name(what):
             yield (what.span, message) if isinstance(what, tile.Buffer) else message
 
     def _declare_name(self, what: tile.Buffer | tile.Var) -> Iterator[str]:
-        """Make a name visible; yield violations if it is taken or its buffer has an impossible shape."""
+        """Make a name visible; yield violations if the name is taken, or its buffer has a shape impossible for its
+        scope."""
         if what.name in self.names:
             yield f"the name {what.name} is used twice"
         self.names.add(what.name)
@@ -140,7 +145,9 @@ class _Checker:
     # ---- statements --------------------------------------------------------------------------------------------------
 
     def check_body(self, body: tuple[tile.Stmt, ...], in_parallel: bool) -> Iterator[tuple[Span, str]]:
-        """Yield violations in a list of statements; what they declare is not visible behind them."""
+        """Yield the violations in a list of statements with their places; variables declared there are invisible
+        afterwards. `in_parallel`: the statements are inside T.Parallel.
+        """
         before = set(self.visible)
         for stmt in body:
             for violation in self._check_statement(stmt, in_parallel):
@@ -148,7 +155,9 @@ class _Checker:
         self.visible = before
 
     def _check_statement(self, stmt: tile.Stmt, in_parallel: bool) -> Iterator[Violation]:
-        """Yield violations by one statement and those nested in it."""
+        """Yield the violations by one statement, inside T.Parallel if `in_parallel`, and those nested; declare what it
+        binds.
+        """
         if in_parallel and isinstance(stmt, tile.TileOp | tile.For | tile.While | tile.Break | tile.Parallel):
             yield f"a {'TileOp' if isinstance(stmt, tile.TileOp) else type(stmt).__name__} is inside Parallel"
         match stmt:
@@ -219,7 +228,7 @@ class _Checker:
     def _check_nested(
         self, body: tuple[tile.Stmt, ...], variables: tuple[tile.Var, ...], in_parallel: bool
     ) -> Iterator[Violation]:
-        """Yield violations in the body of a loop or nest, in which these variables are visible."""
+        """Declare a loop's variables, yield the violations in its body, and make the variables invisible again."""
         before = set(self.visible)
         for var in variables:
             if var != tile.THREAD:  # visible everywhere
@@ -228,7 +237,8 @@ class _Checker:
         self.visible = before
 
     def _check_tile_op(self, op: tile.TileOp, regions: tuple[tile.Region, ...]) -> Iterator[str]:
-        """Yield violations by the regions of an operation: rules 5 and 11."""
+        """Yield a violation for each region with invalid indices, a wrong number of extents, or a part outside its
+        tile."""
         for region in regions:
             yield from self._check_access(region.buffer, region.start)
             if len(region.extent) != len(region.buffer.extents):
@@ -246,7 +256,8 @@ class _Checker:
     # ---- expressions -------------------------------------------------------------------------------------------------
 
     def check_expression(self, expr: tile.Expr) -> Iterator[str]:
-        """Yield violations by an expression and everything below it."""
+        """Yield a violation for each part of an expression with mismatched types, an unknown function or an invisible
+        name."""
         for child in tile.direct_operands(expr):
             yield from self.check_expression(child)
         match expr:
@@ -279,13 +290,13 @@ class _Checker:
                 assert_never(expr)
 
     def _check_access(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Iterator[str]:
-        """Yield violations by the indices of an access and what they are made of."""
+        """Yield the violations by the indices of an access: each as an expression, then their number and types."""
         for index in indices:
             yield from self.check_expression(index)
         yield from self._check_indices(buffer, indices)
 
     def _check_indices(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Iterator[str]:
-        """Yield a violation if the buffer is not declared, or the indices are not one int32 a dimension."""
+        """Yield a violation if the buffer is not declared, the number of indices is wrong, or an index is not int32."""
         if buffer not in self.buffers:
             yield f"{buffer.name} is not declared"
         if len(indices) != len(buffer.extents):
@@ -296,18 +307,20 @@ class _Checker:
 
 
 def _check_element_access(buffer: tile.Buffer) -> Iterator[str]:
-    """Yield a violation for tensor memory, which threads reach by copies of whole rows only."""
+    """Yield a violation if the buffer is in tensor memory, which has no access to single elements."""
     if buffer.scope == "tmem":
         yield f"an element of {buffer.name}, which is in tensor memory"
 
 
 def _check_condition(condition: tile.Expr) -> Iterator[str]:
+    """Yield a violation if the type of a condition is not bool."""
     if condition.dtype != BOOL:
         yield f"the condition {show_expr(condition)} is {condition.dtype}"
 
 
 def _check_binary(expr: tile.Binary) -> Iterator[str]:
-    """Yield violations of the types of a binary operation."""
+    """Yield violations if operands differ in type, the result has another type, or the operator does not take the
+    type."""
     a, b, dtype = expr.a.dtype, expr.b.dtype, expr.dtype
     logical = expr.op in ("and", "or")
     wanted = BOOL if logical or expr.op in tile.COMPARISONS else a
@@ -320,7 +333,8 @@ def _check_binary(expr: tile.Binary) -> Iterator[str]:
 
 
 def _check_breaks(body: tuple[tile.Stmt, ...], allowed: bool) -> Iterator[tuple[Span, str]]:
-    """Yield breaks that do not end an iteration; `allowed` holds where the last statement of the body ends one."""
+    """Yield each break that is not the last statement of an iteration; `allowed` tells whether the body's last may be
+    one."""
     for place, stmt in enumerate(body):
         ends = allowed and place == len(body) - 1
         if isinstance(stmt, tile.Break) and not ends:
@@ -331,7 +345,8 @@ def _check_breaks(body: tuple[tile.Stmt, ...], allowed: bool) -> Iterator[tuple[
 
 
 def _check_loop(loop: tile.For) -> Iterator[str]:
-    """Yield violations by the bounds, the options and the manual schedule of a loop."""
+    """Yield violations by a loop's step, bounds, stages, unroll factor, and manual stage, order and scheduling
+    hints."""
     if not 1 <= loop.step <= MAX_INT32:
         yield f"the loop over {loop.var.name} has step {loop.step}"
     if loop.start.dtype != loop.var.dtype or loop.stop.dtype != loop.var.dtype:
@@ -353,7 +368,9 @@ def _check_loop(loop: tile.For) -> Iterator[str]:
 
 
 def _check_scheduling_hints(loop: tile.For) -> Iterator[str]:
-    """Yield violations unless every hint has one entry for each statement with a stage."""
+    """Yield violations where scheduling hints differ in length from the stages, name absent statements or groups below
+    −1.
+    """
     if (hints := loop.scheduling_hints) is None:
         return
     given = {len(part) for part in (loop.stage, hints.asynchronous, hints.groups, hints.sync) if part is not None}
@@ -384,7 +401,7 @@ _MATCHES = ("match_any", "match_all")
 
 
 def find_call_error(call: tile.Call) -> str | None:
-    """Return what is wrong with a call whose operands are valid; None if nothing is."""
+    """Return a message if a call's function is unknown or its types do not fit the function; None if they do."""
     fn, types = call.fn, tuple(a.dtype for a in call.args)
     fits = _call_predicate(fn)
     if fits is None:
@@ -395,7 +412,8 @@ def find_call_error(call: tile.Call) -> str | None:
 
 
 def _call_predicate(fn: str) -> Callable[[tile.Call, tuple[DType, ...]], bool] | None:
-    """Return the test that a call of this function must pass; None for an unknown function."""
+    """Return the predicate of a call and its operand types that a call of this function must satisfy; None if
+    unknown."""
     if fn == "reinterpret":
         return lambda call, types: [t.bits for t in types] == [call.dtype.bits]
     if fn in tile.BIT_COUNTS:
@@ -427,12 +445,13 @@ def _call_predicate(fn: str) -> Callable[[tile.Call, tuple[DType, ...]], bool] |
 
 
 def _is_phase(call: tile.Call, types: tuple[DType, ...]) -> bool:
+    """Return whether a call is a bool of a barrier's element and an int32 parity."""
     at = call.args[0] if call.args else None
     return call.dtype == BOOL and isinstance(at, tile.Load) and at.buffer.scope == "barrier" and types[1:] == (INT32,)
 
 
 def _is_shuffle(call: tile.Call, types: tuple[DType, ...]) -> bool:
-    """Return whether a shuffle has a 32-bit value, an int32 lane and a possible width."""
+    """Return whether a shuffle has a 32-bit value of the result's type, an int32 lane, and a width of 2 to 32."""
     if len(types) != 3 or types[0] != call.dtype or types[0].bits != 32 or types[1:] != (INT32, INT32):
         return False
     width = call.args[2]
@@ -440,7 +459,8 @@ def _is_shuffle(call: tile.Call, types: tuple[DType, ...]) -> bool:
 
 
 def find_constant_error(const: tile.Const) -> str | None:
-    """Return what is wrong with a constant; None if its type holds its value."""
+    """Return a message if a constant's value has the wrong Python type or is out of its type's range; None if it
+    fits."""
     value, dtype = const.value, const.dtype
     if dtype == BOOL or dtype.is_float:
         wanted: type = bool if dtype == BOOL else float

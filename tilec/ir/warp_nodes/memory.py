@@ -28,7 +28,8 @@ FIRST_PER_WARPGROUP = 6
 
 
 def count_arrivals(warps: int, by: Arrivals) -> int:
-    """Return how often so many warps arrive at an mbarrier for one event."""
+    """Return how often `warps` warps arrive at an mbarrier for one event: once each, or once for each of their
+    threads."""
     return warps if by == "warp" else 32 * warps
 
 
@@ -66,11 +67,12 @@ class Ring:
 
     @property
     def has_barriers(self) -> bool:
+        """Return whether one role fills the ring for others through mbarriers: it counts arrivals."""
         return self.arrivals > 0
 
     @property
     def crosses_blocks(self) -> bool:
-        """Return whether other blocks signal its barriers."""
+        """Return whether other blocks of the cluster signal the ring's barriers."""
         return bool(self.shared) or self.paired or self.heard_by > 1
 
 
@@ -99,7 +101,8 @@ class SharedTile:
 
     @property
     def stride(self) -> int:
-        """The distance in bytes between two versions."""
+        """Return the bytes between two versions: of one, its size; of several, the size rounded up to 128 or 1024. It
+        is 128 for a small tile without a swizzle."""
         if self.depth == 1:
             return self.layout.bytes
         unit = SMALL_STRIDE if self.layout.bytes <= SMALL_STRIDE and not self.layout.swizzle else 1024
@@ -107,10 +110,11 @@ class SharedTile:
 
     @property
     def bytes(self) -> int:
+        """Return the bytes of all versions together."""
         return self.stride * self.depth
 
     def meets(self, other: SharedTile) -> bool:
-        """Return whether both have a byte in common."""
+        """Return whether the two tiles' ranges of bytes in shared memory overlap."""
         return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
 
 
@@ -126,7 +130,7 @@ class TensorTile:
 
     @property
     def per_column(self) -> int:
-        """The number of elements of a row in a column: several where the tile is an operand, not an accumulator.
+        """Return how many elements of a row share a column: several where the tile is an operand, not an accumulator.
         Dimensions before the last two number versions, which lie side by side in the columns."""
         *versions, rows, width = self.buffer.shape
         return math.prod(versions) * -(-rows // TENSOR_LANES) * width // self.columns

@@ -27,7 +27,7 @@ class PipelinePosition:
     place: int | None = None
 
     def within(self, moment: PipelinePosition) -> PipelinePosition:
-        """Return this position, in a pipeline that is itself at the position `moment`."""
+        """Return this position with `moment` as the position of the outermost pipeline around it."""
         return replace(self, around=moment if self.around is None else self.around.within(moment))
 
 
@@ -312,6 +312,7 @@ class Loop(Operation):
 
     @property
     def bodies(self) -> tuple[tuple[Operation, ...], ...]:
+        """Return the operation lists of the loop's phases, then its body."""
         return *(phase.body for phase in self.phases), self.body
 
 

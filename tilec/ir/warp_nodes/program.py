@@ -34,15 +34,17 @@ class Role:
 
     @property
     def threads(self) -> int:
+        """Return the number of threads in the role's warps."""
         return self.warps * 32
 
     def arrivals(self, by: Arrivals) -> int:
-        """Return how often the role arrives at an mbarrier for one event."""
+        """Return how often the role arrives at an mbarrier for one event: 1 for a single-thread role, else per warp or
+        thread."""
         return 1 if self.single_thread else memory.count_arrivals(self.warps, by)
 
     @property
     def ping_pong_barriers(self) -> tuple[int, ...]:
-        """The named barriers at which its warpgroups wait for their turns."""
+        """Return the named barriers at which the role's warpgroups wait for their turns; empty without ping-pong."""
         first = self.ping_pong_barrier
         return () if first is None else tuple(range(first, first + self.warps // 4))
 
@@ -81,62 +83,69 @@ class Program:
 
     @property
     def threads(self) -> int:
+        """Return the number of threads of a block: those of all roles."""
         return sum(r.threads for r in self.roles)
 
     @property
     def paired(self) -> bool:
-        """Return whether the tensor cores of two blocks work together: then every signal of theirs goes to both."""
+        """Return whether the tensor cores of two blocks work together, so that each of their signals goes to both."""
         asked = (isinstance(op, TensorMma) and op.paired for op in self.operations())
         return any(ring.paired for ring in self.rings) or (self.explicit_roles and any(asked))
 
     @property
     def signals_blocks(self) -> bool:
-        """Return whether roles made by the kernel signal barriers of other blocks."""
+        """Return whether roles that the kernel itself made signal barriers of other blocks; False without explicit
+        roles."""
         signals = (isinstance(op, Arrive) and op.block is not None for op in self.operations())
         return self.explicit_roles and (self.paired or any(signals))
 
     @property
     def barrier_bytes(self) -> int:
-        """The bytes of all mbarriers."""
+        """Return the bytes of all mbarriers: two for each version of a ring that has them, and the kernel's own."""
         return MBARRIER_BYTES * (
             sum(2 * r.depth for r in self.rings if r.has_barriers) + sum(len(b.counts) for b in self.barriers)
         )
 
     @property
     def tensor_columns(self) -> int:
-        """The columns of tensor memory to allocate: a power of two, and 32 at least (PTX ISA, tcgen05.alloc)."""
+        """Return the columns of tensor memory to allocate: a power of two, at least 32; 0 without tiles there. Source:
+        PTX ISA, tcgen05.alloc."""
         last = max((t.offset + t.columns * t.depth for t in self.tensor), default=0)
         return max(32, 1 << (last - 1).bit_length()) if last else 0
 
     @property
     def tensor_address_at(self) -> int:
-        """The offset in dynamic shared memory of the address of the tensor memory."""
+        """Return the offset in dynamic shared memory, behind the mbarriers, at which the tensor memory's address is
+        kept."""
         return self.barriers_at + self.barrier_bytes
 
     @property
     def tells_peer(self) -> bool:
-        """Return whether each block of a pair signals the other when it has finished with its tensor memory, which is
-        freed for both together. Explicit roles meet at a barrier anyway."""
+        """Return whether each block of a pair signals the other when it has finished with its tensor memory. The memory
+        is freed for both together. Explicit roles need no signal: they synchronise at a barrier anyway."""
         return bool(self.tensor) and self.paired and not self.explicit_roles
 
     @property
     def peer_barrier_at(self) -> int:
-        """The offset of the mbarrier of that signal."""
+        """Return the offset in dynamic shared memory of the mbarrier by which a pair's blocks signal that they have
+        finished."""
         return self.tensor_address_at + MBARRIER_BYTES
 
     @property
     def tensor_bytes(self) -> int:
-        """The bytes of shared memory that tensor memory needs."""
+        """Return the bytes of shared memory kept for tensor memory: its address, and the pair's mbarrier if there is
+        one."""
         return MBARRIER_BYTES * (bool(self.tensor) + self.tells_peer)
 
     def named_barrier(self, role: int) -> int:
-        """Return the named barrier of a role's threads: one that the kernel itself does not use."""
+        """Return the number of the named barrier for a role's threads: 0 for the only role, else one that the kernel
+        leaves free."""
         if len(self.roles) == 1:
             return 0
         taken = {op.id for r in self.roles for op in walk_operations(r.body) if isinstance(op, NamedBarrier)}
         return [number for number in range(1, 16) if number not in taken][role]
 
     def operations(self) -> Iterator[Operation]:
-        """Yield the operations of all roles."""
+        """Yield the operations of all roles, nested ones included; none of the common code."""
         for role in self.roles:
             yield from walk_operations(role.body)

@@ -13,15 +13,16 @@ from tilec.ir.warp_nodes.operations import Branch, CpAsync, Let, Loop, Operation
 
 
 def static_trip_count(loop: Loop) -> int | None:
-    """Return the loop's trip count; None where it is known only at run time."""
+    """Return the loop's trip count; None where a bound is no constant, or each iteration computes the next."""
     if isinstance(loop.start, tile.Const) and isinstance(loop.stop, tile.Const) and loop.following is None:
         return len(range(int(loop.start.value), int(loop.stop.value), loop.step))
     return None
 
 
 def final_guard(loop: Loop) -> Branch | None:
-    """Return the branch around the whole body of a loop whose condition, once false, stays false. The condition
-    compares the loop's variable with an upper bound that does not change with it. None for other loops."""
+    """Return the branch around a loop's body, `Let`s before it aside, whose condition, once false, stays false; else
+    None. The condition compares the loop's variable with an upper bound that does not change with it.
+    """
     if not loop.body:
         return None
     *before, guard = loop.body
@@ -42,8 +43,9 @@ def final_guard(loop: Loop) -> Branch | None:
 
 
 def scalar_reads(op: Operation) -> tuple[str, ...]:
-    """Return the tensors whose elements every thread of the role reads for itself, as scalars of the operation or in
-    its indices."""
+    """Return the names of the buffers whose elements each thread reads for an operation's scalars or indices; none for
+    nests.
+    """
     exprs: tuple[tile.Expr, ...]
     match op:
         case Let(value=value):
@@ -82,14 +84,14 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
 
 
 def tiles_read_by_own_rows(op: Wgmma) -> tuple[str, ...]:
-    """Return the shared tiles of which each warpgroup reads only the rows of its part of the accumulator."""
+    """Return the name of a wgmma's A if each warpgroup reads only its own rows of that shared tile; else nothing."""
     shared_tile = op.a.buffer
     is_all_rows = len(shared_tile.shape) == 2 and op.a.extent[0] == shared_tile.shape[0]
     return (shared_tile.name,) if is_all_rows and not op.transpose_a and shared_tile != op.b.buffer else ()
 
 
 def nested_bodies(op: Operation) -> tuple[tuple[Operation, ...], ...]:
-    """Return the operation lists inside a structured operation."""
+    """Return the operation lists directly inside an operation, in execution order; empty if it has none."""
     return statement_lists(op)
 
 

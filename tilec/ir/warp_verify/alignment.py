@@ -26,7 +26,7 @@ the address itself: a tile, and the target of a matrix descriptor with base offs
 
 
 def check_alignment(program: Program) -> Iterator[str]:
-    """Yield violations of rule 14."""
+    """Yield a message for each misaligned address in shared memory: of a copy, a product or a swizzled tile."""
     tiles = {tile.buffer.name: tile for tile in program.shared}
     for tile in program.shared:
         yield from _check_swizzle_atom(tile)
@@ -40,7 +40,7 @@ def check_alignment(program: Program) -> Iterator[str]:
 
 
 def _check_swizzle_atom(tile: SharedTile) -> Iterator[str]:
-    """Yield a violation if versions of a swizzled tile begin inside the swizzle's pattern."""
+    """Yield a message if versions of a swizzled tile may begin inside the swizzle's pattern."""
     atom = ATOM_ROWS * tile.layout.swizzle
     step = _version_step(tile)
     if atom and step % atom:
@@ -51,18 +51,19 @@ def _check_swizzle_atom(tile: SharedTile) -> Iterator[str]:
 
 
 def _version_step(tile: SharedTile) -> int:
-    """Return the step of the addresses at which a tile's versions begin."""
+    """Return the greatest common divisor in bytes of the addresses at which a tile's versions begin."""
     return gcd(tile.offset, tile.stride if tile.depth > 1 else 0)
 
 
 def _panel_step(layout: SharedLayout) -> int:
-    """Return the bytes from one panel to the next; 0 if there is one."""
+    """Return the bytes from one panel of a shared tile to the next; 0 if there is only one."""
     several = layout.shape[-1] > layout.panel
     return prod(layout.shape[:-1]) * layout.panel * layout.element_bytes if several else 0
 
 
 def _addresses_of(op: Operation, tiles: dict[str, SharedTile]) -> Iterator[tuple[str, Buffer, int, int]]:
-    """Yield what an operation addresses in a tile, with the step of the addresses and the required alignment."""
+    """Yield each address that an operation uses in shared tiles: its name, buffer, known divisor, and required
+    alignment. The divisor and the alignment are in bytes."""
     match op:
         case warp.TmaLoad(destination=buffer, four=four):
             yield (
@@ -100,13 +101,14 @@ def _addresses_of(op: Operation, tiles: dict[str, SharedTile]) -> Iterator[tuple
 
 
 def _box_step(tile: SharedTile, four: warp.FourRows | None, part: int) -> int:
-    """Return the step of boxes: of whole panels, of parts of `part` bytes, or of four rows each."""
+    """Return the greatest common divisor of a TMA copy's box addresses: panels, parts of `part` bytes, or four rows."""
     rows = 0 if four is None else affine_form(four.at).divisor * tile.layout.panel * tile.layout.element_bytes
     return gcd(_version_step(tile), _panel_step(tile.layout), rows, part)
 
 
 def _slice_bytes(load: warp.TmaLoad, tile: SharedTile) -> int:
-    """Return the bytes of a panel that one block of a multicast loads, where slices are not whole panels."""
+    """Return the bytes of a panel's slice that one block of a multicast loads; 0 without one, or for slices of whole
+    panels."""
     if not load.shared or load.sliced == len(load.start) - 1:
         return 0
     rows = prod(extent for dim, extent in enumerate(load.map.box) if dim < len(load.map.box) - 1)
@@ -114,8 +116,8 @@ def _slice_bytes(load: warp.TmaLoad, tile: SharedTile) -> int:
 
 
 def _operand_addresses(part: Region, tile: SharedTile) -> Iterator[tuple[str, Buffer, int, int]]:
-    """Yield the addresses of a product's operand: its first row begins a repetition of the swizzle, its first column a
-    descriptor's unit."""
+    """Yield the addresses of a product's operand, with divisor and alignment: its first row, and its first column. The
+    row begins a repetition of the swizzle, the column a descriptor's unit."""
     size, row = tile.layout.element_bytes, tile.layout.panel * tile.layout.element_bytes
     first = affine_form(part.start[-2]).divisor * row if len(part.start) > 1 else 0
     atom = max(ATOM_ROWS * tile.layout.swizzle, ROW_ALIGNMENT)
@@ -124,7 +126,9 @@ def _operand_addresses(part: Region, tile: SharedTile) -> Iterator[tuple[str, Bu
 
 
 def _row_step(tile: SharedTile, part: Region | None) -> int:
-    """Return the step of the row addresses that the lanes of a warp use."""
+    """Return the common divisor of the row addresses of a part of a tile (None: all of it); 16 for an author's
+    placement.
+    """
     if tile.layout.placement is not None:
         return ROW_ALIGNMENT  # `run` gives what is contiguous there, no address does
     column = 0 if part is None else affine_form(part.start[-1]).divisor * tile.layout.element_bytes

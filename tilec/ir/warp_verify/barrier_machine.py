@@ -42,7 +42,7 @@ class Barrier:
     phase: int = 0
 
     def arrive(self, arrivals: int, announced: int = 0) -> bool:
-        """Add arrivals, and bytes announced (positive) or received (negative); return whether a phase completes."""
+        """Count arrivals, and bytes announced (positive) or received (negative); return whether a phase completes."""
         self.arrived += arrivals
         self.bytes += announced
         before = self.phase
@@ -52,17 +52,17 @@ class Barrier:
         return self.phase > before
 
     def fill(self) -> None:
-        """Complete the current phase."""
+        """Complete the current phase at once, with no arrivals and bytes left over."""
         self.arrived = self.bytes = 0
         self.phase += 1
 
     def has_completed(self, parity: int) -> bool:
-        """Return whether the phase of this parity has completed: the one before the current phase, then."""
+        """Return whether the phase of this parity has completed, taken as the one just before the current phase."""
         return self.phase % 2 != parity
 
     @property
     def misses_only_bytes(self) -> bool:
-        """Return whether only bytes are missing."""
+        """Return whether all arrivals have come, so that the current phase waits for bytes only."""
         return bool(self.bytes) and self.arrived >= self.count
 
 
@@ -72,8 +72,10 @@ def run_together(
     is_done: Callable[[State], bool],
     is_cut: Callable[[State], bool],
 ) -> Literal["done", "cut", "stuck"]:
-    """Run all roles, each in its turn until it has to wait, for as long as one can go on. `advance` returns whether a
-    role made progress. Where a role is cut short (`is_cut`), roles that wait for it are not stuck."""
+    """Advance all roles in turn until all are done or none moves; return `cut` if one was cut short, else `done` or
+    `stuck`. `advance` returns whether a role made progress. Where a role is cut short (`is_cut`), roles that wait for
+    it are not stuck.
+    """
     while not all(map(is_done, states)):
         has_moved = [advance(state) for state in states]
         if not any(has_moved):
@@ -87,7 +89,8 @@ def run_together(
 
 
 def join_clocks(known: dict[Actor, int], more: Mapping[Actor, int]) -> None:
-    """Merge another actor's knowledge into `known`: how far each actor is known to have come (vector clocks)."""
+    """Raise each actor's time in `known` to the one in `more`, if that is later: what both together know (vector
+    clocks)."""
     for actor, time in more.items():
         if known.get(actor, 0) < time:
             known[actor] = time
@@ -101,7 +104,8 @@ class PhaseClocks(Generic[Signal, Actor]):
         self.made: dict[Signal, dict[int, dict[Actor, int]]] = {}
 
     def arrive(self, signal: Signal, phase: int, *known: Mapping[Actor, int]) -> None:
-        """Record an arrival in a phase, by an actor with this knowledge."""
+        """Add an arriving actor's knowledge to that of a phase, which begins with the previous phase's; drop old
+        phases."""
         made = self.made.setdefault(signal, {})
         if phase not in made:
             last = max((earlier for earlier in made if earlier < phase), default=None)
@@ -111,7 +115,8 @@ class PhaseClocks(Generic[Signal, Actor]):
             join_clocks(made[phase], each)
 
     def wait(self, signal: Signal, phases: int, known: dict[Actor, int]) -> None:
-        """Add to `known` the knowledge that the first `phases` phases pass on."""
+        """Add to `known` the knowledge that the last of the first `phases` phases passes on, with that of all before
+        it."""
         made = self.made.get(signal, {})
         last = max((phase for phase in made if phase < phases), default=None)
         if last is not None:

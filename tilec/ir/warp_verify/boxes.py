@@ -27,7 +27,8 @@ Residues = frozenset[int]
 
 
 def check_tma_boxes(program: Program) -> Iterator[str]:
-    """Yield violations of rule 17."""
+    """Yield a message for each TMA copy whose box may begin off a multiple of 16 bytes of a row of its tensor (rule
+    17)."""
     operations = [*program.operations(), *(walk_operations(program.common.body) if program.common is not None else ())]
     layouts = {shared.buffer.name: shared.layout for shared in program.shared}
     values = _ResidueAnalysis(find_definitions(operations))
@@ -54,11 +55,12 @@ def check_tma_boxes(program: Program) -> Iterator[str]:
 
 
 def _residues_of_multiples(of: int, modulus: int) -> Residues:
+    """Return the remainders modulo `modulus` that multiples of `of` have."""
     return frozenset(range(0, modulus, gcd(of, modulus)))
 
 
 def _add_residues(a: Residues, b: Residues, modulus: int) -> Residues:
-    """Return the possible remainders of a sum from those of its two terms."""
+    """Return the possible remainders of a sum modulo `modulus` from those of its two terms."""
     if len(a) == modulus or len(b) == modulus:
         return _residues_of_multiples(1, modulus)
     return frozenset((x + y) % modulus for x in a for y in b)
@@ -70,7 +72,8 @@ class _ResidueAnalysis:
     known: dict[tuple[tile.Expr, int], Residues] = field(default_factory=dict)
 
     def possible_remainders(self, expr: tile.Expr, modulus: int) -> Residues:
-        """Return the possible remainders of the expression modulo `modulus`."""
+        """Return a superset of an expression's remainders modulo `modulus`, cached; all of them where `modulus` is over
+        4096."""
         if modulus == 1:
             return frozenset({0})
         key = (expr, modulus)
@@ -82,7 +85,7 @@ class _ResidueAnalysis:
         return self.known[key]
 
     def _remainders_of_sum(self, expr: tile.Expr, modulus: int) -> Residues:
-        """Return the possible remainders of an expression, term by term."""
+        """Return the possible remainders of an expression modulo `modulus`, written as a sum and added term by term."""
         terms, constant = self.definitions.sum(expr)
         total = frozenset({constant % modulus})
         for atom, factor in terms.items():
@@ -94,7 +97,8 @@ class _ResidueAnalysis:
         return total
 
     def _remainders_of_atom(self, expr: tile.Expr, modulus: int) -> Residues:
-        """Return the possible remainders of a term that is no sum."""
+        """Return the possible remainders of a term that is no sum, by its operator or definitions; all of them if
+        unknown."""
         anything = _residues_of_multiples(1, modulus)
         match expr:
             case tile.Var():
@@ -126,13 +130,15 @@ class _ResidueAnalysis:
                 return anything
 
     def _remainders_of_quotient(self, expr: tile.Expr, by: int, modulus: int) -> Residues:
-        """Return the possible remainders of an expression divided by a constant, rounded down."""
+        """Return the possible remainders of ⌊expr / by⌋ modulo `modulus`; all of them where by · modulus is over
+        4096."""
         if by * modulus > MAX_MODULUS:
             return _residues_of_multiples(1, modulus)
         return frozenset(r // by for r in self.possible_remainders(expr, by * modulus))
 
     def _remainders_of_definition(self, one: tile.Expr | Steps, modulus: int) -> Residues:
-        """Return the possible remainders of one definition of a variable."""
+        """Return the possible remainders of one definition of a variable: an expression, or a loop's start plus
+        steps."""
         if not isinstance(one, Steps):
             return self.possible_remainders(one, modulus)
         start = self.possible_remainders(one.start, modulus)
@@ -156,13 +162,16 @@ class Definitions:
     values: dict[tile.Var, list[tile.Expr | Steps]]
 
     def sum(self, expr: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
-        """Write the expression as a sum: the factors of its terms, and a constant."""
+        """Return an integer expression as a sum: factors by term, and a constant; variables with an `_only_value` are
+        replaced.
+        """
         terms: dict[tile.Expr, int] = {}
         constant = self._collect_terms(expr, 1, terms)
         return {atom: factor for atom, factor in terms.items() if factor}, constant
 
     def _collect_terms(self, expr: tile.Expr, factor: int, terms: dict[tile.Expr, int]) -> int:
-        """Add `factor` times the expression to the terms; return what of it is constant."""
+        """Add `factor` times the non-constant terms of an expression to `terms`, and return `factor` times its
+        constant."""
         match expr:
             case tile.Const(value=value) if isinstance(value, int):
                 return factor * value
@@ -186,7 +195,8 @@ class Definitions:
                 return 0
 
     def _only_value(self, var: tile.Var) -> tile.Expr | None:
-        """Return the value of a variable with one definition that reads no memory; else None."""
+        """Return the value of a variable with a single definition, not a loop, that reads no memory nor the variable;
+        else None."""
         found = self.values.get(var, [])
         if len(found) != 1 or isinstance(found[0], Steps):
             return None
@@ -195,7 +205,7 @@ class Definitions:
 
 
 def find_definitions(operations: Iterable[warp.Operation]) -> Definitions:
-    """Return everything that defines each variable."""
+    """Return every value that some `Let` or loop among these operations gives each variable."""
     found: dict[tile.Var, list[tile.Expr | Steps]] = {}
     for op in operations:
         match op:
@@ -216,8 +226,10 @@ UNBOUNDED: Bounds = (-math.inf, math.inf)
 
 
 def check_box_starts(program: Program) -> Iterator[str]:
-    """Yield violations of rule 18. Elements above a tensor are not written; a box that begins below it makes the whole
-    store undefined (PTX ISA, cp.async.bulk.tensor)."""
+    """Yield a message for each TMA store whose box is not proven to begin at 0 or above in each dimension (rule 18).
+    Elements above a tensor are not written; a box that begins below it makes the whole store undefined (PTX ISA,
+    cp.async.bulk.tensor). The four rows of a scatter are not checked.
+    """
     found = _StoreCollector()
     for role in (*program.roles, *((program.common,) if program.common is not None else ())):
         found.collect(role.body, {}, ())
@@ -243,7 +255,8 @@ class _StoreCollector:
     def collect(
         self, body: tuple[Operation, ...], names: dict[tile.Var, tile.Expr], conditions: tuple[tile.Expr, ...]
     ) -> dict[tile.Var, tile.Expr]:
-        """Add those of the body, in which variables go by `names` at first; return the names at its end."""
+        """Record the TMA stores and definitions in a body, whose variables have the names `names`; return the names at
+        its end. `conditions` are those that hold there."""
         for op in body:
             match op:
                 case warp.TmaStore(start=starts):
@@ -269,20 +282,21 @@ class _StoreCollector:
         return names
 
     def _named(self, var: tile.Var, names: dict[tile.Var, tile.Expr]) -> dict[tile.Var, tile.Expr]:
-        """Return the names with a new one for this definition of the variable."""
+        """Return the names with `var` mapped to a new, unique variable for this definition."""
         new = replace(var, name=f"{var.name}@{len(self.definitions)}")
         self.definitions[new] = []
         return {**names, var: new}
 
     def _define(self, var: tile.Var, names: dict[tile.Var, tile.Expr], value: tile.Expr | Steps) -> None:
-        """Record the value of a variable under its current name."""
+        """Record a value as the only definition of a variable's current name."""
         new = names[var]
         assert isinstance(new, tile.Var)
         self.definitions[new] = [value]
 
 
 def _known_bounds(program: Program) -> dict[tile.Var, Bounds]:
-    """Return the bounds of what the launch gives a value: blocks and threads, and sizes of tensors and of the grid."""
+    """Return the bounds of variables with values from the launch: block and thread indices, sizes of tensors and
+    grid."""
     extents = [extent for p in program.params if isinstance(p, tile.Buffer) for extent in p.extents]
     known = {extent: (0.0, math.inf) for extent in (*extents, *program.grid) if isinstance(extent, tile.Var)}
     known |= dict.fromkeys((tile.CLUSTER_RANK, tile.WARPGROUP), (0.0, math.inf))
@@ -299,8 +313,8 @@ class _BoundsAnalysis:
     found: dict[tile.Expr, Bounds] = field(default_factory=dict)
 
     def is_never_negative(self, expr: tile.Expr, conditions: tuple[tile.Expr, ...]) -> bool:
-        """Prove it by the bounds of the expression, or of what is left of it without a multiple of a sum that some
-        condition keeps from being negative."""
+        """Return whether an expression's lower bound is proven to be 0 or more, possibly with the help of a condition.
+        A multiple of a sum that the condition keeps from being negative is subtracted first."""
         if self.find_bounds(expr)[0] >= 0:
             return True
         terms, constant = self.definitions.sum(expr)
@@ -315,7 +329,9 @@ class _BoundsAnalysis:
         return False
 
     def _never_negative_sum(self, condition: tile.Expr) -> tuple[dict[tile.Expr, int], int]:
-        """Return a sum that is 0 or more where the condition holds."""
+        """Return terms and constant of a sum that is 0 or more where an int32 ordering holds; for other conditions the
+        sum 0. So it does for a condition that reads memory.
+        """
         if _reads_memory(condition):
             return {}, 0
         match condition:
@@ -328,7 +344,8 @@ class _BoundsAnalysis:
                 return {}, 0
 
     def find_bounds(self, expr: tile.Expr) -> Bounds:
-        """Return the bounds of an expression."""
+        """Return inclusive bounds on the values of an expression, from a cache; unbounded for one that depends on
+        itself."""
         if expr not in self.found:
             self.found[expr] = UNBOUNDED  # of a variable that is made of itself
             terms, constant = self.definitions.sum(expr)
@@ -338,7 +355,9 @@ class _BoundsAnalysis:
         return self.found[expr]
 
     def _bounds_of_sum(self, terms: dict[tile.Expr, int], constant: int, dtype: DType) -> Bounds:
-        """Return the bounds of a sum of terms, each with its factor, and a constant."""
+        """Return the bounds of a sum: each term's bounds times its factor, plus the constant, taken as those of a
+        `dtype` result. So they are wrapped into the type, unless it is int32 index arithmetic.
+        """
         low: float = constant
         high: float = constant
         for atom, factor in terms.items():
@@ -348,7 +367,8 @@ class _BoundsAnalysis:
         return _bounds_of_result((low, high), dtype, any(map(_reads_memory, terms)))
 
     def _bounds_of_atom(self, expr: tile.Expr) -> Bounds:
-        """Return the bounds of a term that is no sum."""
+        """Return the bounds of a term that is no sum, by its operator; those of its type where the operator is
+        unknown."""
         match expr:
             case tile.Var():
                 return self._bounds_of_variable(expr)
@@ -377,11 +397,13 @@ class _BoundsAnalysis:
                 return _bounds_of_type(expr)
 
     def _bounds_of_variable(self, var: tile.Var) -> Bounds:
+        """Return the bounds of a variable over all its definitions; without any, the launch's or its type's."""
         found = [self._bounds_of_definition(one) for one in self.definitions.values.get(var, ())]
         return _union_of_bounds(*found) if found else self.known.get(var, _bounds_of_type(var))
 
     def _bounds_of_definition(self, one: tile.Expr | Steps) -> Bounds:
-        """Return the bounds of one definition of a variable."""
+        """Return the bounds of one definition of a variable: an expression's, or a loop's from its start to below its
+        stop."""
         if not isinstance(one, Steps):
             return self.find_bounds(one)
         (least, largest), (lowest, highest) = self.find_bounds(one.start), self.find_bounds(one.stop)
@@ -393,15 +415,17 @@ class _BoundsAnalysis:
 
 
 def _reads_memory(expr: tile.Expr) -> bool:
+    """Return whether an expression loads an element of memory."""
     return any(isinstance(part, tile.Load) for part in tile.walk_expr(expr))
 
 
 def _union_of_bounds(*all_bounds: Bounds) -> Bounds:
+    """Return the smallest bounds that contain all of these."""
     return min(low for low, _ in all_bounds), max(high for _, high in all_bounds)
 
 
 def _bounds_of_quotient(dividend: Bounds, divisor: Bounds) -> Bounds:
-    """Return the bounds of a quotient that is rounded down, of a positive divisor: the least dividend is divided by the
+    """Return the bounds of a quotient rounded down, for a positive divisor. The least dividend is divided by the
     largest divisor, unless it is negative; the largest dividend the other way round."""
     (low, high), (least, largest) = dividend, divisor
     by_low, by_high = (largest if low >= 0 else least), (least if high >= 0 else largest)
@@ -409,12 +433,12 @@ def _bounds_of_quotient(dividend: Bounds, divisor: Bounds) -> Bounds:
 
 
 def _bounds_of_remainder(dividend: Bounds, divisor: Bounds) -> Bounds:
-    """Return the bounds of what a positive divisor leaves of a dividend that is divided down."""
+    """Return the bounds of `dividend % divisor` for a positive divisor: the dividend's, if they are always below it."""
     return dividend if dividend[0] >= 0 and dividend[1] < divisor[0] else (0, divisor[1] - 1)
 
 
 def _divide_down(number: float, by: float) -> float:
-    """Return the quotient rounded down, of numbers that may be infinite."""
+    """Return the quotient rounded down, of numbers that may be infinite; −1 or 0 for a finite one by infinity."""
     if math.isinf(number):
         return number
     if math.isinf(by):
@@ -423,13 +447,13 @@ def _divide_down(number: float, by: float) -> float:
 
 
 def _bounds_of_result(bounds: Bounds, dtype: DType, of_memory: bool) -> Bounds:
-    """Return the bounds of a result. Index arithmetic does not overflow; what is made of elements of memory may, and
-    so may other types."""
+    """Return the bounds as they are for int32 index arithmetic, which does not overflow; else wrapped into the type.
+    What is made of elements of memory may overflow."""
     return bounds if dtype == INT32 and not of_memory else _wrap_bounds(bounds, dtype)
 
 
 def _wrap_bounds(bounds: Bounds, dtype: DType) -> Bounds:
-    """Return the bounds where values that a type does not have wrap around."""
+    """Return the bounds if an integer type holds both, else the type's whole range; unchanged for other types."""
     if dtype.kind not in ("int", "uint"):
         return bounds
     low, high = integer_range(dtype)
@@ -437,7 +461,7 @@ def _wrap_bounds(bounds: Bounds, dtype: DType) -> Bounds:
 
 
 def _bounds_of_type(expr: tile.Expr) -> Bounds:
-    """Return the bounds of all values of an expression's type."""
+    """Return the bounds of all values of an expression's type; unbounded for floats."""
     if expr.dtype.kind == "bool":
         return (0, 1)
     return integer_range(expr.dtype) if expr.dtype.kind in ("int", "uint") else UNBOUNDED

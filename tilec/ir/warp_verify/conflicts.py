@@ -24,7 +24,8 @@ class TensorFences:
         self.rings = {ring.name for ring in program.rings if not tensor.isdisjoint(ring.buffers)}
 
     def missing(self, state: RoleState, op: Operation) -> str:
-        """Return the violation of an operation after those that the role has executed, or ""."""
+        """Return a message if the operation needs a tensor memory fence that the role has not executed, else ""; update
+        the state."""
         if not self.has_tensor_memory:
             return ""
         where = f"line {op.span.line}: {op_name(op)} has no fence of tensor memory"
@@ -47,14 +48,14 @@ class TensorFences:
         return ""
 
     def signals_others(self, op: Operation) -> bool:
-        """Return whether the operation signals others that may then touch tensor memory."""
+        """Return whether other threads, signalled by the operation, may then touch tensor memory."""
         if isinstance(op, warp.RingFill | warp.RingRelease):
             return not op.by_tensor_cores and op.cursor.ring in self.rings
         meets = warp.Arrive | warp.NamedBarrier | warp.BarSync | warp.WarpgroupSync
         return self.program.explicit_roles and isinstance(op, meets)
 
     def waits_for_others(self, op: Operation) -> bool:
-        """Return whether the operation waits for others that may have touched tensor memory."""
+        """Return whether the operation waits for other threads that may have touched tensor memory."""
         if isinstance(op, warp.RingWait | warp.RingAcquire):
             return op.cursor.ring in self.rings
         if isinstance(op, warp.NamedBarrier):
@@ -86,7 +87,10 @@ class Conflicts:
         by_async: bool,
         by_all: bool = False,
     ) -> str:
-        """Return the violation of an operation that touches the same buffer as an earlier access of its role, or ""."""
+        """Return a message if an operation lacks the wait, barrier or fence that an earlier access to its buffer needs,
+        else "". Both are of one role. `write`, `queue` and `by_async` describe the operation's access; `by_all`: it may
+        reach the parts of all warpgroups.
+        """
         if not (earlier.write or write):
             return ""
         where = f"line {op.span.line}: {op_name(op)} on {name}"

@@ -28,7 +28,7 @@ MACHINE_PREFIX = "%"
 
 
 def declaration_violations(program: Program) -> Iterator[str]:
-    """Yield every broken rule as a sentence."""
+    """Yield every broken rule about what a warp program refers to, as a sentence: roles, rings, operands, variables."""
     yield from check_partition(program)
     if program.common is not None and program.common.threads != program.threads:
         yield f"all {program.threads} threads begin together, {program.common.threads} of them in common"
@@ -44,6 +44,7 @@ def declaration_violations(program: Program) -> Iterator[str]:
 
 
 def _all_roles(program: Program) -> tuple[Role, ...]:
+    """Return the program's roles, the common part first if there is one."""
     return program.roles if program.common is None else (program.common, *program.roles)
 
 
@@ -51,7 +52,8 @@ def _all_roles(program: Program) -> tuple[Role, ...]:
 
 
 def _check_rings(program: Program) -> Iterator[str]:
-    """Yield violations of rule 2."""
+    """Yield a message for each ring with a repeated name, another depth than its tiles, or no operation that it needs
+    (rule 2). A tile in two rings is one too."""
     names = [ring.name for ring in program.rings]
     yield from (f"two rings are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
     depths = {t.buffer.name: t.depth for t in program.shared} | {t.buffer.name: t.depth for t in program.tensor}
@@ -80,7 +82,7 @@ _RING_OPERATIONS = (warp.RingAcquire, warp.RingFill, warp.RingWait, warp.RingRel
 
 
 def _check_cursors(program: Program) -> Iterator[str]:
-    """Yield violations of rule 3."""
+    """Yield a message for each cursor without a ring, with the name of another, or moved by two roles (rule 3)."""
     rings = {ring.name for ring in program.rings}
     found: dict[str, tuple[Cursor, Role]] = {}
     for role in _all_roles(program):
@@ -100,7 +102,7 @@ def _check_cursors(program: Program) -> Iterator[str]:
 
 
 def _buffer_names(program: Program) -> frozenset[str]:
-    """Return the names of all buffers and barriers."""
+    """Return the names of all buffers and barriers that the program declares."""
     found = [p.name for p in program.params if isinstance(p, tile.Buffer)]
     found += [shared_tile.buffer.name for shared_tile in program.shared]
     found += [shared_tile.buffer.name for shared_tile in program.tensor]
@@ -109,7 +111,8 @@ def _buffer_names(program: Program) -> frozenset[str]:
 
 
 def _check_operands(op: Operation, role: Role, program: Program, known: frozenset[str]) -> Iterator[str]:
-    """Yield violations of rule 4 by one operation."""
+    """Yield a message for each buffer, tensor map or barrier of an operation that is undeclared, or a leader outside
+    its role."""
     reads, writes, _, _ = effects_without_scalars(op)
     for name in sorted((reads | writes | set(warp.scalar_reads(op))) - known):
         yield f"touches {name}, which the program does not declare"
@@ -125,7 +128,7 @@ def _check_operands(op: Operation, role: Role, program: Program, known: frozense
 
 
 def _check_structure(op: Operation) -> Iterator[str]:
-    """Yield violations of rule 5 by one operation."""
+    """Yield a message for a loop with a step below 1, or a pipeline with a wrong steady state or guard (rule 5)."""
     match op:
         case warp.Loop(step=step, following=None) if step < 1:
             yield f"has step {step}"
@@ -149,7 +152,8 @@ class _ScopeChecker:
     """Finds variables that are used where nothing declares them."""
 
     def check_body(self, body: tuple[Operation, ...], around: set[str]) -> Iterator[str]:
-        """Yield violations of rule 6 in a list of operations, in which the names `around` are declared."""
+        """Yield a message for each use of an undeclared variable and each redeclared name in a list of operations (rule
+        6). The names `around` are declared."""
         visible = set(around)
         for op in body:
             for name in sorted(_used_variables(op) - visible):
@@ -174,7 +178,8 @@ _UNREAD_FIELDS = ("var", "layout", "moment", "span")
 
 
 def _used_variables(op: Operation) -> set[str]:
-    """Return the variables that an operation reads, except its own and the machine's."""
+    """Return the names of the variables that an operation reads, without its own, the machine's, and nested
+    operations'."""
     own: set[str] = set()
     if isinstance(op, warp.Loop):
         own.add(op.var.name)
@@ -192,7 +197,8 @@ def _used_variables(op: Operation) -> set[str]:
 
 
 def _redeclared_names(op: Operation, visible: set[str]) -> Iterator[str]:
-    """Yield the names that a nest declares twice, or although they are visible in it."""
+    """Yield the names that an elementwise nest declares twice, or that are already visible; none for other
+    operations."""
     if not isinstance(op, warp.Elementwise):
         return
     found = set(visible)
@@ -206,7 +212,7 @@ def _redeclared_names(op: Operation, visible: set[str]) -> Iterator[str]:
 
 
 def _free_variables(value: Any) -> set[str]:
-    """Return the names of variables in a value that it does not declare itself, except the machine's."""
+    """Return the names of the variables that a value uses without declaring them, except the machine's."""
     if isinstance(value, _EXPRESSIONS):
         found = {e.name for e in tile.walk_expr(value) if isinstance(e, tile.Var)}
         return {name for name in found if not name.startswith(MACHINE_PREFIX)}
@@ -221,7 +227,7 @@ def _free_variables(value: Any) -> set[str]:
 
 
 def _free_in_nest(body: tuple[tile.Stmt, ...]) -> set[str]:
-    """Return the names of variables that the statements of a nest use and do not declare."""
+    """Return the names of the variables that the statements of a nest use before they declare them, or never do."""
     found: set[str] = set()
     own: set[str] = set()
     for stmt in body:

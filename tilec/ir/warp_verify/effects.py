@@ -9,19 +9,20 @@ from tilec.ir.warp import Operation
 
 
 def op_name(op: Operation) -> str:
-    """Return the kind of an operation, for messages."""
+    """Return the class name of an operation, for messages."""
     return type(op).__name__
 
 
 def operation_effects(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
-    """Return the buffers read, the buffers written, the queue in which the operation completes, and the buffers that
-    the asynchronous proxy touches."""
+    """Return the buffers an operation reads, those it writes, its completion queue or None, and the asynchronous
+    proxy's. Reads of its scalars and indices are included."""
     reads, writes, queue, by_async = effects_without_scalars(op)
     return reads | set(warp.scalar_reads(op)), writes, queue, by_async
 
 
 def atomic_buffers(op: Operation) -> set[str]:
-    """Return the buffers that the operation touches by atomics alone."""
+    """Return the buffers that a nest stores to by atomics, and reads or stores in no other way; none for other
+    operations."""
     if not isinstance(op, warp.Elementwise):
         return set()
     stores = [s for s in tile.walk_statements(op.nest.body) if isinstance(s, tile.Store)]
@@ -41,7 +42,9 @@ CONTROL_OPERATIONS = (
 
 
 def effects_without_scalars(op: Operation) -> tuple[set[str], set[str], str | None, set[str]]:
-    """Return the effects without the reads of its scalars. Raises `InternalError` for an unknown operation."""
+    """Return reads, writes, queue or None, and asynchronous proxy's buffers of an operation, without its scalars'
+    reads.
+    Raises `InternalError` for an unknown operation."""
     op = warp.as_known_operation(op)
     if isinstance(op, CONTROL_OPERATIONS):
         return set(), set(), None, set()

@@ -73,24 +73,25 @@ class AccessOrder:
     # ---- signals -----------------------------------------------------------------------------------------------------
 
     def signal(self, role: int, signal: Signal, phase: int, by_tensor_cores: bool = False) -> None:
-        """Record an arrival of a role, or one by the tensor cores once they are done."""
+        """Record that a role arrives at a barrier and passes on what it knows; by the tensor cores, also their products
+        so far."""
         cores = Actor(role, "tensor cores")
         asked = {cores: self.asked.get(cores, 0)} if by_tensor_cores else {}
         self.handed_on.arrive(signal, phase, self.known[role], asked)
         self.known[role][Actor(role)] += 1
 
     def wait(self, role: int, signal: Signal, phases: int) -> None:
-        """Record that a role has waited for the first `phases` phases of a barrier."""
+        """Record that a role has waited for the first `phases` phases of a barrier, and so knows what they pass on."""
         self.handed_on.wait(signal, phases, self.known[role])
 
     def fence(self, role: int) -> None:
-        """Record a proxy fence after the accesses of the role's threads."""
+        """Record that a role executes a proxy fence: its threads' unfenced writes are fenced from now on."""
         for access in self.unfenced[role]:
             access.fenced = self.known[role][Actor(role)]
         self.unfenced[role].clear()
 
     def complete(self, role: int, queue: str, done: int) -> None:
-        """Record that the groups of a queue up to `done` are complete."""
+        """Record that a role's accesses in the groups of a queue up to number `done` are complete."""
         left = []
         for access in self.under_way[role]:
             if access.queue == queue and access.group <= done:
@@ -102,7 +103,8 @@ class AccessOrder:
     # ---- accesses ----------------------------------------------------------------------------------------------------
 
     def load(self, role: int, op: Operation, tile: str, place: tuple[str, int], iteration: int, phase: int) -> str:
-        """Record that TMA fills a tile of a version, which it signals by the bytes that arrive."""
+        """Record that TMA writes a ring version's tile and signals its full barrier; return the violation of order, or
+        ""."""
         actor = Actor(role, "tma", place)
         self.asked[actor] = self.asked.get(actor, 0) + 1
         message = self._record(actor, tile, place[1], PastAccess(op, True, True, iteration, time=self.asked[actor]))
@@ -110,8 +112,8 @@ class AccessOrder:
         return message
 
     def multiply(self, role: int, op: warp.TensorMma, slots: Mapping[str, tuple[int, int]]) -> str:
-        """Record that the tensor cores read operands and add to an accumulator. `slots` has the version of each, and
-        its number. Products are executed in the order of issue."""
+        """Record that the tensor cores read operands and add to an accumulator; return the first violation of order, or
+        "". `slots` has the version of each, and its number. Products are executed in the order of issue."""
         actor = Actor(role, "tensor cores")
         time = self.asked[actor] = self.asked.get(actor, 0) + 1
         for tile, (slot, iteration) in slots.items():
@@ -121,14 +123,17 @@ class AccessOrder:
         return ""
 
     def touch(self, role: int, tile: str, slot: int, access: PastAccess) -> str:
-        """Record an access by the role's own threads, or by an operation in one of their queues."""
+        """Record a role's access to a tile in shared or tensor memory, other buffers ignored; return the violation, or
+        "". The access is by threads or by a queue; its `time` is set, to None in a queue.
+        """
         if tile not in self.tiles and tile not in self.in_tensor:
             return ""  # private to the role, or in global memory
         access.time = None if access.queue is not None else self.known[role][Actor(role)]
         return self._record(Actor(role), tile, slot, access)
 
     def _record(self, actor: Actor, tile: str, slot: int, access: PastAccess) -> str:
-        """Record an access, and return its violation of the order with earlier accesses, or none."""
+        """Record an access, or return a message if it is not ordered after every earlier access that conflicts with it.
+        The order is that of signals, of proxy fences, and of the text."""
         past = self.past.setdefault((tile, slot), {})
         op, at = access.op, self.place(access.op, tile)
         known, where = self.known[actor.role], f"line {op.span.line}: {op_name(op)} on {tile}"
@@ -159,18 +164,19 @@ class AccessOrder:
         return ""
 
     def _is_ordered_elsewhere(self, actor: Actor, other: Actor) -> bool:
-        """Return whether other rules order the two actors."""
+        """Return whether both actors are the same unit, not TMA, of roles of one name, which other rules order."""
         return actor.unit == other.unit != "tma" and self.names[actor.role] == self.names[other.role]
 
     def place(self, op: Operation, tile: str) -> int | None:
-        """Return the index of the operation's statement in the loop that versions the tile, if known."""
+        """Return the index of the operation's statement in the pipelined loop that versions the tile; None if
+        unknown."""
         moments = _outermost_first(op.moment)
         level = self.levels.get(tile)
         return moments[level - 1].place if level and len(moments) >= level else None
 
 
 def _outermost_first(moment: warp.PipelinePosition | None) -> list[warp.PipelinePosition]:
-    """Return the positions in all pipelines around an operation, the outermost first."""
+    """Return the positions in all pipelines around an operation, the outermost first; empty outside of pipelines."""
     found: list[warp.PipelinePosition] = []
     while moment is not None:
         found.insert(0, moment)
@@ -179,8 +185,9 @@ def _outermost_first(moment: warp.PipelinePosition | None) -> list[warp.Pipeline
 
 
 def _pipeline_depths(program: Program) -> dict[str, int]:
-    """Return for each tile the number of pipelines around its versions, including the innermost, which advances
-    them."""
+    """Return, by tile of a ring, how many pipelines are around the ring's `Advance` (the least); tiles with 0 are left
+    out.
+    """
     depths: dict[str, int] = {}
     for op in program.operations():
         if isinstance(op, warp.Advance):

@@ -25,9 +25,9 @@ Accesses that are disjoint only if such values differ, or differ by much, are no
 def are_disjoint(
     one: warp.Operation, other: warp.Operation, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
-    """Return whether no two threads reach one element, in two iterations of the loops around the operations. `writes`
-    is whether the first and the second operation write; else they read. `fixed` are the variables that the block never
-    changes."""
+    """Return whether two nests, in any two iterations of loops around them, never reach an element from different
+    threads. `writes` is whether the first and the second operation write; else they read. `fixed` are the variables
+    that the block never changes. False for operations other than nests, and for nests that reach another block."""
     if not isinstance(one, warp.Elementwise) or not isinstance(other, warp.Elementwise):
         return False
     if one.block is not None or other.block is not None:
@@ -39,7 +39,8 @@ def are_disjoint(
 def _are_always_disjoint(
     one: warp.Elementwise, other: warp.Elementwise, tensor: str, writes: tuple[bool, bool], fixed: tuple[tile.Var, ...]
 ) -> bool:
-    """Return whether no two threads reach one element, for each sample of the fixed variables."""
+    """Return whether no two threads reach one element of the tensor by two nests, for each sample of the fixed
+    variables."""
     ops = zip((one, other), writes, strict=True)
     sides = [(op, indices, write) for op, write in ops for _, indices in accessed_elements(op, tensor, write)]
     tried = 0
@@ -59,13 +60,13 @@ def _are_always_disjoint(
 
 
 def accessed_elements(op: warp.Elementwise, tensor: str, write: bool) -> list[tuple[tile.Buffer, _Indices]]:
-    """Return the elements of a tensor that each iteration of a nest writes, or reads."""
+    """Return the buffer and indices of each access by which a nest writes, or else reads, a tensor."""
     return _accesses_by_tensor(op.nest).get((tensor, write), [])
 
 
 @cache_by_identity(_CACHED_NESTS)
 def _accesses_by_tensor(nest: tile.Parallel) -> dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]]:
-    """Return the elements that each iteration of a nest reads (False) and writes (True), by the name of the tensor."""
+    """Return the buffer and indices of a nest's accesses, by the tensor's name and whether they write."""
     found: dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]] = {}
     for stmt in tile.walk_statements(nest.body):
         for load in tile.walk_loads(stmt):
@@ -77,11 +78,13 @@ def _accesses_by_tensor(nest: tile.Parallel) -> dict[tuple[str, bool], list[tupl
 
 @cache_by_identity(_CACHED_NESTS)
 def _touches_registers(nest: tile.Parallel) -> bool:
+    """Return whether a nest reads or writes a buffer that lies in registers."""
     return any(buffer.in_registers for reached in _accesses_by_tensor(nest).values() for buffer, _ in reached)
 
 
 def _index_values(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.Expr]) -> list[int] | None:
-    """Return the index in every iteration; None where it depends on more. Raises `NoValue` where it has no value."""
+    """Return the index's value in every iteration; None if it needs more than the nest's variables and `values`. Raises
+    `NoValue` for a division by zero."""
     try:
         return evaluate_index(tile.substitute_variables(index, values), op.nest.extents, op.nest.vars)
     except NoValue:
@@ -91,7 +94,8 @@ def _index_values(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var,
 
 
 def _is_any_element_shared(places: Sequence[tuple[_Iterations, Sequence[list[int]]]]) -> bool:
-    """Return whether two threads reach one element. Each entry has a list of indices per dimension, by iteration."""
+    """Return whether two different threads reach one element, given each access's threads and indices by dimension.
+    Each entry has a list of indices per dimension, by iteration."""
     import numpy as np
 
     thread = np.concatenate([threads for (threads, _), _ in places])
@@ -109,14 +113,15 @@ def _is_any_element_shared(places: Sequence[tuple[_Iterations, Sequence[list[int
 
 
 def _threads_of_iterations(op: warp.Elementwise, write: bool) -> _Iterations:
-    """Return the thread and the number of each iteration. Of threads with the same iterations only the first writes; it
-    alone reads too if no copies are kept."""
+    """Return the thread and number of each iteration of a nest, without replicas if it writes or keeps no registers. Of
+    threads with the same iterations only the first writes; it alone reads too if no copies are kept."""
     return _enumerate_iterations(op.layout, op.nest.extents, write or not _touches_registers(op.nest))
 
 
 @lru_cache(maxsize=64)
 def _enumerate_iterations(layout: Fragment, extents: tuple[int, ...], first_only: bool) -> _Iterations:
-    """Return thread and number of each iteration of a layout; with `first_only` without replicas."""
+    """Return two arrays, thread and row-major number of each iteration of a layout; with `first_only` without
+    replicas."""
     import numpy as np
 
     threads = [thread for thread in range(layout.thread_count) if not (first_only and _is_replica(layout, thread))]
@@ -131,7 +136,8 @@ def _enumerate_iterations(layout: Fragment, extents: tuple[int, ...], first_only
 
 
 def _is_replica(layout: Fragment, thread: int) -> bool:
-    """Return whether an earlier thread has the same iterations."""
+    """Return whether an earlier thread of the layout runs the same iterations: it has a replicating digit that is not
+    0."""
     digits = thread
     for axis in layout.threads:
         digits, digit = divmod(digits, axis.size)

@@ -26,15 +26,16 @@ class TensorParts:
         self.loops = frozenset(_loops_over(program, self.tensors)) if self.tensors else frozenset()
 
     def reached(self, op: warp.Operation, tensor: str, write: bool, values: Mapping[str, int]) -> Reached:
-        """Return the boxes of a tensor that the operation reads or writes, for these values of variables."""
+        """Return, per sample of the fixed variables, the boxes of a tensor that an operation reads or writes; () if
+        unshared. `values` are those of the loops' variables."""
         if tensor not in self.tensors:
             return ()
         used = tuple((name, values[name]) for name in _variables_of_accesses(op, tensor, write) if name in values)
         return tuple(_bounding_boxes(op, used, tensor, write, self.fixed, sample) for sample in SAMPLES)
 
     def keep(self, state: RoleState, op: warp.Operation, kept: list[Access]) -> None:
-        """Drop accesses to a tensor that no longer matter, and merge old executions of an operation into one box around
-        them."""
+        """Drop from `kept` the completed accesses of earlier barrier intervals, and merge an operation's oldest
+        executions. They become one access, with boxes around all of theirs."""
         kept[:] = [a for a in kept if a.group or a.interval >= state.interval]
         for write in (False, True):
             mine = [a for a in kept if a.by is op and a.write == write]
@@ -47,14 +48,14 @@ class TensorParts:
 
 @lru_cache(maxsize=1024)
 def _variables_of_accesses(op: warp.Operation, tensor: str, write: bool) -> tuple[str, ...]:
-    """Return the names of variables in the indices by which an operation reaches a tensor."""
+    """Return the names of variables in the indices by which an operation reads or writes a tensor."""
     exprs = (index for _, indices, _, _ in _box_accesses(op, tensor, write) for index in indices)
     return tuple(dict.fromkeys(e.name for expr in exprs for e in tile.walk_expr(expr) if isinstance(e, tile.Var)))
 
 
 def _shared_by_threads(program: warp.Program, fixed: tuple[tile.Var, ...]) -> Iterator[str]:
-    """Yield the tensors that threads may share: read and written, written by several operations, or by one whose
-    iterations do not give each element to one thread."""
+    """Yield the tensors that are read and written, written by several operations, or written by one from several
+    threads. The last is one whose iterations do not give each element to one thread."""
     tensors = {p.name for p in program.params if isinstance(p, tile.Buffer)}
     readers: set[str] = set()
     writers: dict[str, list[warp.Operation]] = {}
@@ -69,7 +70,7 @@ def _shared_by_threads(program: warp.Program, fixed: tuple[tile.Var, ...]) -> It
 
 
 def _loops_over(program: warp.Program, tensors: frozenset[str]) -> Iterator[str]:
-    """Yield the variables of outermost loops in which some of these tensors are touched."""
+    """Yield the variables of the outermost loops that contain an operation on one of these tensors."""
     for role in program.roles:
         for loop in _outermost_loops(role.body):
             inner = (operation_effects(op) for op in warp.walk_operations(loop.body))
@@ -78,7 +79,7 @@ def _loops_over(program: warp.Program, tensors: frozenset[str]) -> Iterator[str]
 
 
 def _outermost_loops(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
-    """Yield the loops of a body that are in no other loop, outside of endless ones."""
+    """Yield the loops of a body that are inside no other loop; none inside an endless loop."""
     for op in body:
         if isinstance(op, warp.Loop):
             yield op
@@ -88,7 +89,8 @@ def _outermost_loops(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
 
 
 def are_always_disjoint(one: Reached, other: Reached) -> bool:
-    """Return whether two accesses have no element in common, for all values that the block never changes."""
+    """Return whether all boxes of one access are disjoint from the other's, in every sample; False if either is
+    unknown."""
     return bool(one and other) and all(
         boxes and others and all(_are_disjoint(a, b) for a in boxes for b in others)
         for boxes, others in zip(one, other, strict=True)
@@ -96,7 +98,7 @@ def are_always_disjoint(one: Reached, other: Reached) -> bool:
 
 
 def _merge_boxes(one: Reached, other: Reached) -> Reached:
-    """Return the boxes around two executions of one operation."""
+    """Return the smallest boxes that contain those of two executions of one operation, pair by pair."""
     return tuple(
         tuple(tuple(map(_merge_ranges, a, b)) for a, b in zip(boxes, others, strict=True))
         for boxes, others in zip(one, other, strict=True)
@@ -104,11 +106,14 @@ def _merge_boxes(one: Reached, other: Reached) -> Reached:
 
 
 def _merge_ranges(one: Range | None, other: Range | None) -> Range | None:
+    """Return the range around two ranges, with the first's variables; None if either is unknown."""
     return None if one is None or other is None else (min(one[0], other[0]), max(one[1], other[1]), one[2])
 
 
 def _are_disjoint(one: tuple[Range | None, ...], other: tuple[Range | None, ...]) -> bool:
-    """Return whether two boxes are apart along some dimension."""
+    """Return whether two boxes are proven disjoint along a dimension whose ranges depend on the same fixed variables.
+    Unknown ranges, None, prove nothing.
+    """
     for a, b in zip(one, other, strict=True) if len(one) == len(other) else ():
         # Ranges that depend on different fixed variables cannot be compared.
         if a is not None and b is not None and a[2] == b[2] and (a[1] < b[0] or b[1] < a[0]):
@@ -125,7 +130,9 @@ def _bounding_boxes(
     fixed: tuple[tile.Var, ...],
     sample: int,
 ) -> tuple[tuple[Range | None, ...], ...]:
-    """Return the bounds of each access in each dimension; empty where they are not simple."""
+    """Return the box of each read, or with `write` store, of a tensor by an operation, None for an unknown dimension.
+    It is empty for strided tensors. The same for vectors, and elements of fewer than 8 bits.
+    """
     known = dict(values) | {var.name: sample * (n + 1) for n, var in enumerate(fixed)}
     found = []
     for buffer, indices, extents, over in _box_accesses(op, tensor, write):
@@ -144,7 +151,9 @@ _Access = tuple[tile.Buffer, Sequence[tile.Expr], Sequence[int], Mapping[tile.Va
 
 
 def _box_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
-    """Yield each access: buffer, first index, extents, and the extents of the operation's own variables."""
+    """Yield buffer, first index, extents, and own variables' extents, of each access of a nest or cp.async to a tensor.
+    Of a nest these are the stores if `write`, else the loads. Nothing is yielded where atomics or scalars reach it.
+    """
     if tensor in warp.scalar_reads(op):
         return
     match op:
@@ -167,7 +176,7 @@ def _box_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Acc
 
 
 def _index_values(index: tile.Expr, known: Mapping[str, int], over: Mapping[tile.Var, int]) -> list[int] | None:
-    """Return the values of an index over the operation's own variables; None if it depends on more."""
+    """Return the values of an index over all values of the operation's own variables; None if it depends on others."""
     mine = [e for e in dict.fromkeys(tile.walk_expr(index)) if isinstance(e, tile.Var)]
     own = [var for var in mine if var in over]
     values: dict[tile.Var, tile.Expr] = {

@@ -28,6 +28,7 @@ class RingVersion:
 
     @classmethod
     def of(cls, ring: Ring) -> RingVersion:
+        """Return a new version of a ring: its full barrier counts `fills` arrivals, its empty barrier `arrivals`."""
         return cls(Barrier(ring.fills), Barrier(ring.arrivals))
 
 
@@ -50,6 +51,7 @@ class Access:
 
     @property
     def op(self) -> str:
+        """Return the class name of the operation that makes the access."""
         return op_name(self.by)
 
 

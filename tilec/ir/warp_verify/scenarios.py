@@ -28,8 +28,9 @@ class Scenario:
 
 
 def build_scenarios(program: Program) -> Iterator[Scenario]:
-    """Yield the scenarios of a program: the first and the last block, each trip count up to one more than the stages
-    and a long one, two in turn, with branches taken and not. One scenario where nothing depends on run-time values."""
+    """Yield the scenarios of a program: first and last block, short and long trip counts, branches taken, not taken, by
+    value. The trip counts are all up to one more than the stages and a long one, two in turn. There is one scenario
+    where nothing depends on run-time values."""
     operations = [op for role in program.roles for op in warp.walk_operations(role.body)]
     stages = [op.stages for op in operations if isinstance(op, warp.Pipeline)]
     loops = any(isinstance(op, warp.Loop) and warp.static_trip_count(op) is None for op in operations)
@@ -61,7 +62,9 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
 
 
 def _evaluate_integer(expr: tile.Expr, values: dict[str, int]) -> int:
-    """Return the value of an integer expression. Raises `_Unknown` if it depends on data."""
+    """Return an integer expression's value; raises `_Unknown` for unknown variables, data, other operators or a divisor
+    0.
+    """
     match expr:
         case tile.Const(value=value):
             return int(value)
@@ -110,7 +113,9 @@ class Execution:
         self.left = False  # whether a break has left the innermost loop
 
     def run(self, body: tuple[Operation, ...], values: dict[str, int]) -> Iterator[Operation]:
-        """Yield the operations of a body in the order of execution, without its control flow."""
+        """Yield a body's operations in the order of execution, control flow by the scenario; sets `Let` variables in
+        `values`. Control flow itself is yielded only where it reads tensors.
+        """
         for op in body:
             if self.is_leaving():
                 return
@@ -159,7 +164,9 @@ class Execution:
                     yield op
 
     def iterations_to_run(self, var: str, trip_count: int) -> Iterator[int]:
-        """Yield the first iterations of a loop and the last ones; those between repeat the ones before them."""
+        """Yield the iterations to run: all of a short loop, or without a period; of a long one the first and the last.
+        The number of skipped ones is kept in `self.skips` for other roles.
+        """
         if not self.period:
             yield from range(trip_count)
             return
@@ -171,18 +178,21 @@ class Execution:
             yield k if k < first else k + skipped
 
     def phase(self, op: warp.Loop, iteration: int, trip_count: int) -> tuple[Operation, ...]:
-        """Return the body of an iteration: of the first phase where branches are not taken, of the last where they are,
-        else of phases of equal length."""
+        """Return the loop body that an iteration runs: the first one if branches are not taken, the last one if they
+        are. Where the scenario does not decide, the phases are equally long."""
         if self.scenario.taken is not None:
             return op.bodies[-1 if self.scenario.taken else 0]
         return op.bodies[iteration * len(op.bodies) // trip_count]
 
     def is_leaving(self) -> bool:
-        """Return whether a break has left the innermost loop, which the type checker cannot know of `left`."""
+        """Return whether a break is leaving the innermost loop, asked by a method because the type checker narrows
+        `left`."""
         return self.left
 
     def count(self, op: warp.Loop, values: dict[str, int]) -> tuple[int, int]:
-        """Return the first value of the loop variable, and the number of iterations."""
+        """Return a loop variable's first value and trip count: of a steady state by its pipeline, else by values or
+        scenario.
+        """
         if op.following is not None:
             self.asked = True
             return 0, max(1, self.scenario.trip_count[0])
@@ -200,7 +210,7 @@ class Execution:
             return 0, min(self.scenario.trip_count[0], 2)
 
     def decide(self, op: warp.Branch, values: dict[str, int]) -> bool:
-        """Return whether a branch is taken: by the scenario, else by its value, else True."""
+        """Return whether a branch is taken: by the scenario, else by its condition's value, True if that is unknown."""
         if self.scenario.taken is not None:
             return self.scenario.taken
         try:

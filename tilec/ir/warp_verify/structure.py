@@ -18,7 +18,8 @@ MATRIX_ROW_BYTES = 16
 
 
 def check_partition(program: Program) -> Iterator[str]:
-    """Yield violations of rule 1: roles take consecutive warps and leave none out."""
+    """Yield a message where roles skip warps, split a wgmma's warpgroup, or disagree on a warpgroup's registers (rule
+    1)."""
     next_warp = 0
     for role in program.roles:
         if role.first_warp != next_warp:
@@ -41,7 +42,7 @@ def check_partition(program: Program) -> Iterator[str]:
 
 
 def check_shared_memory(program: Program) -> Iterator[str]:
-    """Yield violations of rule 2, by the offsets and sizes of shared tiles in bytes."""
+    """Yield a message where shared tiles share a name, overlap illegally, or pass barriers or the end (rule 2)."""
     names = [t.buffer.name for t in program.shared]
     yield from (f"two shared tiles are called {name}" for name in dict.fromkeys(names) if names.count(name) > 1)
     in_rings = {name for ring in program.rings for name in ring.buffers}
@@ -65,7 +66,7 @@ def check_shared_memory(program: Program) -> Iterator[str]:
 
 
 def check_warpgroup_parts(program: Program) -> Iterator[str]:
-    """Yield violations of rule 8 on tiles that warpgroups store in separate parts."""
+    """Yield a message for each access to rows of a tile that another warpgroup, or role, stores by TMA (rule 8)."""
     layouts = {b.name: layout for b, layout in program.fragments}
     for role in program.roles:
         operations = list(warp.walk_operations(role.body))
@@ -98,7 +99,7 @@ def check_warpgroup_parts(program: Program) -> Iterator[str]:
 
 
 def check_transpositions(program: Program) -> Iterator[str]:
-    """Yield violations of rule 19."""
+    """Yield a message for each matrix transposition that does not divide into the role's warps (rule 19)."""
     copies = {shared_tile.buffer.name: shared_tile.layout.copies for shared_tile in program.shared}
     for role in program.roles:
         for op in warp.walk_operations(role.body):
@@ -113,7 +114,8 @@ def check_transpositions(program: Program) -> Iterator[str]:
 
 
 def check_warpgroup_copies(program: Program) -> Iterator[str]:
-    """Yield violations of rule 8 on tiles with copies: each warpgroup fills all of its own copy, for products only."""
+    """Yield a message where a warpgroup fills only a part of its copy of a tile, or an operation cannot reach it (rule
+    8)."""
     copies = {
         shared_tile.buffer.name: shared_tile.layout.copies
         for shared_tile in program.shared
@@ -137,7 +139,7 @@ def check_warpgroup_copies(program: Program) -> Iterator[str]:
 
 
 def check_reductions(program: Program) -> Iterator[str]:
-    """Yield violations of rule 13."""
+    """Yield a message for each reduction whose rows lie in lanes of a warp that do not form a butterfly (rule 13)."""
     layouts = {b.name: layout for b, layout in program.fragments}
     for role in program.roles:
         for op in warp.walk_operations(role.body):
@@ -158,7 +160,7 @@ def check_reductions(program: Program) -> Iterator[str]:
 
 
 def _row_digits(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
-    """Return the thread's digits that identify the row of which it holds a part."""
+    """Return the thread's digits along the dimensions other than `dim`, which identify its row."""
     row: list[int] = []
     for axis in layout.threads:
         thread, digit = divmod(thread, axis.size)
@@ -168,7 +170,7 @@ def _row_digits(layout: Fragment, dim: int, thread: int) -> tuple[int, ...]:
 
 
 def _differing_bits(lanes: set[int]) -> int:
-    """Return the bits in which some of these lane numbers differ."""
+    """Return a mask of the bits in which some of these lane numbers differ."""
     first = min(lanes)
     bits = 0
     for lane in lanes:
@@ -177,7 +179,7 @@ def _differing_bits(lanes: set[int]) -> int:
 
 
 def _is_swept_by_each_warpgroup(layout: Fragment, groups: int) -> bool:
-    """Return whether each warpgroup sweeps all elements, each of them in one of its threads."""
+    """Return whether each of `groups` warpgroups sweeps the same elements, each of them in a different thread."""
     threads = range(WARPGROUP_THREADS)
     offsets = [layout.thread_offset(thread) for thread in range(layout.thread_count)]
     return (
@@ -188,7 +190,8 @@ def _is_swept_by_each_warpgroup(layout: Fragment, groups: int) -> bool:
 
 
 def check_replicas(program: Program) -> Iterator[str]:
-    """Yield violations of rule 15."""
+    """Yield a message for each replicated nest that sets registers and reads memory which only one replica stores (rule
+    15)."""
     for role in program.roles:
         for op in warp.walk_operations(role.body):
             if isinstance(op, warp.Elementwise) and any(a.dim < 0 and a.size > 1 for a in op.layout.threads):
@@ -205,7 +208,7 @@ def check_replicas(program: Program) -> Iterator[str]:
 
 
 def check_early_start(program: Program) -> Iterator[str]:
-    """Yield violations of rule 9."""
+    """Yield a message, if the grid begins early, for each tensor access before a wait, or if none waits (rule 9)."""
     if not program.begins_early:
         return
     tensors = {p.name for p in program.params if not isinstance(p, tile.Var)}
@@ -224,8 +227,9 @@ def check_early_start(program: Program) -> Iterator[str]:
 
 
 def _touched_by_threads(op: Operation) -> set[str]:
-    """Return the buffers that threads touch, or asynchronous units for one warpgroup's part. TMA loads and tensor core
-    operations are left out: barriers of all order those (rule 11)."""
+    """Return the buffers that an operation reads or writes; none for TMA loads, `TryCancel`, tcgen05 products and
+    copies.
+    Barriers of all order those (rule 11)."""
     if isinstance(op, warp.TmaLoad | warp.TryCancel | warp.TensorMma | warp.TensorCopy):
         return set()
     reads, writes, _, _ = effects_without_scalars(op)
@@ -233,7 +237,9 @@ def _touched_by_threads(op: Operation) -> set[str]:
 
 
 def _holds_own_row_blocks(layout: Fragment, parts: int) -> bool:
-    """Return whether warpgroup i holds exactly the blocks of `PART_ROWS` rows whose number is i modulo `parts`."""
+    """Return whether each of `parts` warpgroups holds only blocks of `PART_ROWS` rows with its own number modulo
+    `parts`.
+    """
     moved = {layout.register_offset(register)[0] for register in range(layout.register_count)}
     return layout.thread_count == parts * WARPGROUP_THREADS and all(
         (layout.thread_offset(thread)[0] + row) // warp.PART_ROWS % parts == thread // WARPGROUP_THREADS
@@ -253,12 +259,14 @@ class Overlaps:
     beside: dict[str, tuple[str, ...]]
 
     def own_rows(self, op: Operation) -> tuple[str, ...]:
-        """Return the tiles of which each warpgroup reads only the rows of its part."""
+        """Return the shared tiles of which each warpgroup reads only its own rows for a wgmma; empty for other
+        operations."""
         return warp.tiles_read_by_own_rows(op) if isinstance(op, warp.Wgmma) and op.c.name in self.by_rows else ()
 
 
 def find_overlaps(program: Program) -> Overlaps:
-    """Return the shared tiles that reuse the memory of others, and so must not be in use with them."""
+    """Return which shared tiles reuse the memory of ring tiles or of other tiles, and so must not be in use with
+    them."""
     in_rings = [t for t in program.shared if any(t.buffer.name in ring.buffers for ring in program.rings)]
     others = [t for t in program.shared if t not in in_rings]
     beside = {
@@ -283,7 +291,7 @@ def find_overlaps(program: Program) -> Overlaps:
 
 
 def _have_same_row_owners(shared_tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
-    """Return whether rows of both begin at the same bytes and belong to the same warpgroups."""
+    """Return whether rows of two shared tiles, where these overlap, begin at the same bytes and have equal owners."""
     if shared_tile.layout.row_bytes != other.layout.row_bytes:
         return False
     mine, others = (_row_owners(t, parts) for t in (shared_tile, other))
@@ -295,7 +303,7 @@ def _have_same_row_owners(shared_tile: warp.SharedTile, other: warp.SharedTile, 
 
 
 def _row_owners(shared_tile: warp.SharedTile, parts: int) -> dict[int, int]:
-    """Return the offset of each row of a panel, with the warpgroup that it belongs to."""
+    """Return the warpgroup, of `parts`, that owns each row of a shared tile, by the row's offset in shared memory."""
     layout = shared_tile.layout
     begins = (
         shared_tile.offset + v * shared_tile.stride + p * layout.panel_bytes

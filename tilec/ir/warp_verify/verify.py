@@ -101,19 +101,23 @@ class SplitRole:
 
 
 def program_violations(program: Program) -> Iterator[str]:
-    """Yield every rule of warp IR that a program breaks, as a sentence each; none where it may become code."""
+    """Yield a sentence for each rule of warp IR that a program breaks; none where it may become code."""
     return iter(verify_program(program)[0])
 
 
 @cache_by_identity(4)
 def verify_program(program: Program) -> tuple[tuple[str, ...], tuple[SplitRole, ...]]:
-    """Return the violations, and one cut for each role that runs too long in nested loops to be followed to its end."""
+    """Return a program's violations, and for each role that ran too many steps the operation before which it was cut
+    short. The result is cached."""
     skips: dict[str, SplitRole] = {}
     return tuple(_find_violations(program, skips)), tuple(skips.values())
 
 
 def _find_violations(program: Program, skips: dict[str, SplitRole]) -> Iterator[str]:
-    """Yield the violations of a program, and record in `skips` the roles that were cut short."""
+    """Yield the violations of a program: static checks, then runs of all scenarios up to the first that breaks a rule.
+    The common part comes first. A run without skipped iterations has to confirm a violation. The roles that were cut
+    short are recorded in `skips`.
+    """
     if program.common is not None:
         yield from _find_violations(replace(program, roles=(program.common,), common=None, begins_early=False), skips)
     yield from check_partition(program)
@@ -198,7 +202,8 @@ class _VerifierRun:
         self.latest: dict[frozenset[str], str] = {}  # of two tiles that share memory, the one touched last
 
     def find_violations(self) -> Iterator[str]:
-        """Run all roles together, and yield the violation that stops them or what is left at the end."""
+        """Run all roles together, and yield the violation that stops them, a deadlock, or what is left over at the
+        end."""
         try:
             how = run_together(
                 self.roles, self.advance_role, lambda state: state.done, lambda state: state.executed > self.steps
@@ -215,7 +220,8 @@ class _VerifierRun:
             yield from self.find_leftovers()
 
     def advance_role(self, state: RoleState) -> bool:
-        """Run a role until it must wait; return whether it made progress."""
+        """Run a role until it must wait, ends or exceeds its steps; return whether it made progress. Raises
+        `_RuleViolation`."""
         has_moved = False
         while not state.done:
             op = state.waiting or next(state.steps, None)
@@ -238,7 +244,8 @@ class _VerifierRun:
         return has_moved
 
     def execute(self, state: RoleState, op: Operation) -> str | None:
-        """Execute one operation: return a violation, "" if there is none, None if the operation has to wait."""
+        """Execute one operation of a role: return a violation, "" if there is none, None if the operation has to
+        wait."""
         if message := self.tensor_fences.missing(state, op):
             return message
         match op:
@@ -345,13 +352,15 @@ class _VerifierRun:
                 return self.access_buffers(state, op)
 
     def find_position(self, state: RoleState, cursor: warp.Cursor) -> tuple[Ring, RingVersion, int]:
-        """Return the ring of a cursor, the version that it points at, and the number of wraps."""
+        """Return the ring of a cursor, the version at the cursor's position, and how often the position has wrapped
+        around."""
         ring = self.rings[cursor.ring]
         phase, slot = divmod(state.positions.get(cursor.name, 0), ring.depth)
         return ring, self.versions[(ring.name, slot)], phase
 
     def fill_by_tma(self, state: RoleState, op: Operation, buffer: str) -> str:
-        """Let TMA fill a tile of the acquired version; the last tile completes the full barrier."""
+        """Record that TMA fills a tile of an acquired version; the last tile completes its barrier; return a violation
+        or ""."""
         ring, cursor = self.ring_of[buffer], self.find_cursor(op, buffer)
         position = None if cursor is None else state.positions.get(cursor.name, 0)
         if position is None or position >= state.acquired.get(ring.name, 0):
@@ -370,14 +379,16 @@ class _VerifierRun:
         return ""
 
     def record_wait(self, state: RoleState, cursor: warp.Cursor, which: Literal["full", "empty"], phases: int) -> None:
-        """Record that the role has waited for so many phases of a barrier, of the version at the cursor."""
+        """Record in the order of accesses that the role has waited for `phases` phases of a barrier of the cursor's
+        version."""
         ring, slot = self.rings[cursor.ring], state.positions.get(cursor.name, 0) % self.rings[cursor.ring].depth
         self.order.wait(state.index, (ring.name, slot, which), phases)
 
     def arrive_at_barrier(
         self, state: RoleState, op: warp.RingFill | warp.RingRelease, which: Literal["full", "empty"], arrivals: int
     ) -> str:
-        """Let the role, or the tensor cores for it, arrive at a barrier of the version at the cursor."""
+        """Count arrivals of a role, or the tensor cores for it, at a version's barrier; return a violation if too many,
+        else ""."""
         ring, version, _ = self.find_position(state, op.cursor)
         barrier = version.full if which == "full" else version.empty
         slot = state.positions.get(op.cursor.name, 0) % ring.depth
@@ -389,8 +400,8 @@ class _VerifierRun:
         return ""
 
     def issue_product(self, state: RoleState, op: warp.TensorMma) -> str:
-        """Hand the versions of a product to the tensor cores, which hold them until they signal. Products into one
-        accumulator stay in order."""
+        """Record that the tensor cores hold the versions of a product's tiles until they signal; return a violation or
+        "". Products into one accumulator stay in order."""
         slots: dict[str, tuple[int, int]] = {}
         for tile in (op.a, op.b, op.c):
             slot = self.find_slot(state, op, tile.name)
@@ -407,7 +418,7 @@ class _VerifierRun:
         return self.order.multiply(state.index, op, slots)
 
     def check_handover(self, state: RoleState, op: warp.RingFill | warp.RingRelease) -> str:
-        """Return a violation if a thread hands on a version that the tensor cores hold."""
+        """Return a violation if a thread commits or releases a version that the tensor cores hold, else ""."""
         ring = op.cursor.ring
         is_given = (ring, state.positions.get(op.cursor.name, 0)) in state.given
         if is_given and not op.by_tensor_cores:
@@ -415,7 +426,8 @@ class _VerifierRun:
         return ""
 
     def fill_by_writes(self, state: RoleState, op: warp.RingFill, cursor: warp.Cursor) -> str:
-        """Let the role's warps or threads arrive at the full barrier, after their ordinary writes."""
+        """Commit a version that a role has acquired and written: arrive at its full barrier; return a violation or
+        ""."""
         ring, position = self.rings[cursor.ring], state.positions.get(cursor.name, 0)
         if position >= state.acquired.get(ring.name, 0):
             return f"line {op.span.line}: {ring.name} is committed before its version is acquired"
@@ -430,7 +442,9 @@ class _VerifierRun:
         return self.arrive_at_barrier(state, op, "full", state.role.arrivals(ring.by))
 
     def give_up_version(self, state: RoleState, op: Operation, ring: Ring, position: int, how: str) -> str:
-        """Give up a version, which another role may then touch by either proxy."""
+        """Drop a role's accesses to a ring version; return a violation if one is in flight or unfenced, else "".
+        Another role may then touch the version by either proxy. Of a released version they are kept in `state.spent`.
+        """
         slot = position % ring.depth
         for buffer in ring.buffers:
             for access in state.accesses.get((buffer, slot), ()):
@@ -445,7 +459,8 @@ class _VerifierRun:
         return ""
 
     def release_version(self, state: RoleState, op: warp.RingRelease, cursor: warp.Cursor) -> str:
-        """Let a consumer give up a version and arrive at its empty barrier."""
+        """Release a filled version: give it up and arrive at its empty barrier, for all blocks; return a violation or
+        ""."""
         ring, version, phase = self.find_position(state, cursor)
         if message := self.check_handover(state, op):
             return message
@@ -462,7 +477,8 @@ class _VerifierRun:
         return self.arrive_at_barrier(state, op, "empty", state.role.arrivals(ring.by) * blocks)
 
     def wait_for_groups(self, state: RoleState, queue: str, pending: int) -> str:
-        """Complete the groups of a queue, except for the `pending` newest."""
+        """Mark a role's accesses in all but the `pending` newest groups of a queue as complete in the current interval;
+        return ""."""
         done = state.groups.get(queue, 0) - pending
         self.order.complete(state.index, queue, done)
         for access in self.all_accesses(state):
@@ -471,11 +487,13 @@ class _VerifierRun:
         return ""
 
     def all_accesses(self, state: RoleState) -> Iterator[Access]:
+        """Yield a role's recorded accesses to all versions of all buffers."""
         for accesses in state.accesses.values():
             yield from accesses
 
     def access_buffers(self, state: RoleState, op: Operation) -> str:
-        """Check an operation's accesses against earlier ones, then record them; return a violation or none."""
+        """Check all of an operation's accesses against earlier ones, then record them; return the first violation or
+        ""."""
         reads, writes, queue, async_reads = operation_effects(op)
         group = 0
         if queue is not None:
@@ -528,16 +546,18 @@ class _VerifierRun:
         return ""
 
     def find_reached(self, state: RoleState, op: Operation, name: str, write: bool) -> Reached:
-        """Return the part of a tensor that an operation reaches with the current values of variables."""
+        """Return the boxes of a tensor that an operation reads or writes with the variables' current values."""
         return self.parts.reached(op, name, write, self.executions[state.index].values)
 
     def find_cursor(self, op: warp.Operation, name: str) -> warp.Cursor | None:
-        """Return the cursor through which an operation reaches a tile with versions."""
+        """Return the operation's cursor in the ring of a tile; None for a tile in no ring, or an operation without
+        one."""
         ring = self.ring_of.get(name)
         return next((c for c in op.cursors if ring is not None and c.ring == ring.name), None)
 
     def find_slot(self, state: RoleState, op: warp.Operation, name: str) -> int | str:
-        """Return the slot of the version that an operation touches, or a violation."""
+        """Return the slot of the version that an operation touches; a violation, as text, if the role does not hold the
+        version."""
         if over := self.covered.get(name):
             return f"line {op.span.line}: {op_name(op)} touches {name} while {over} has its memory"
         ring = self.ring_of.get(name)
@@ -556,7 +576,8 @@ class _VerifierRun:
         return position % ring.depth
 
     def check_reused_memory(self, state: RoleState, op: warp.Operation, name: str) -> str:
-        """Check rule 10 where a tile over the rings is touched."""
+        """Mark ring tiles whose memory a tile takes as covered; return a violation if they are still in use, else ""
+        (rule 10)."""
         for tile, rows_alike in self.overlaps.beneath.get(name, ()):
             ring = self.ring_of[tile]
             begun = max(other.acquired.get(ring.name, 0) for other in self.roles)
@@ -582,7 +603,8 @@ class _VerifierRun:
         return ""
 
     def check_sharing(self, state: RoleState, op: warp.Operation, name: str) -> str:
-        """Check rule 10 where a tile in no ring is touched, and others in no ring have the same memory."""
+        """Record a tile as the latest user of shared memory; return a violation if another tile still uses it, else ""
+        (rule 10). Both are in no ring."""
         beside = self.overlaps.beside.get(name)
         if not beside:
             return ""
@@ -607,9 +629,9 @@ class _VerifierRun:
         return ""
 
     def check_await(self, state: RoleState, op: warp.Await) -> str:
-        """Return the violation of an `Await`, or "": an asynchronous operation of the thread on its tiles is pending
-        or, with `rendezvous`, an access of the role has no barrier or fence after it. With `readers` an overwrite
-        follows, so that earlier reads count too."""
+        """Return a violation if an asynchronous operation on the tiles of an `Await` is pending, else "". With
+        `rendezvous` it is one too if an access of the role has no barrier or fence after it. With `readers` an
+        overwrite follows, so that earlier reads count too."""
         for name in op.tiles:
             slot = self.find_slot(state, op, name)
             if isinstance(slot, str):
@@ -624,7 +646,9 @@ class _VerifierRun:
         return ""
 
     def find_leftovers(self) -> Iterator[str]:
-        """Yield violations at the end of a run: turns, operations in flight, versions never released."""
+        """Yield violations at the end of a run: a turn not passed back, work in flight except cp.async, unreleased
+        versions.
+        """
         if self.next_in_ping_pong or any(state.has_tensor_cores for state in self.roles):
             yield f"the last ping-pong turn is passed to warpgroup {self.next_in_ping_pong}, not to the first one"
         for state in self.roles:
@@ -639,7 +663,8 @@ class _VerifierRun:
 
 
 def _split_ping_pong(role: Role) -> tuple[Role, ...]:
-    """Return the parts of a role that run independently: its warpgroups in ping-pong, else the whole role."""
+    """Return the parts of a role that run independently: its warpgroups, as roles, in ping-pong; else the role
+    itself."""
     if role.ping_pong_barrier is None:
         return (role,)
     return tuple(

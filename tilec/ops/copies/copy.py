@@ -101,6 +101,7 @@ class Copy(tile.TileOp):
         return self.source.buffer.scope == "global"
 
     def element(self, place: tuple[tile.Expr, ...], sources: tuple[tile.Expr, ...]) -> tile.Store:
+        """Return the store of a source element, converted to the destination's type, at `place`."""
         buffer = self.destination.buffer
         return tile.Store(buffer, place, converted(sources[0], buffer.dtype), self.span)
 
@@ -110,6 +111,7 @@ class Copy(tile.TileOp):
 
     @property
     def axes(self) -> tuple[Axis, ...]:
+        """Return an axis for each pair of dimensions longer than 1 on both sides; empty where their numbers differ."""
         dims = [[d for d, extent in enumerate(r.extent) if extent != 1] for r in (self.source, self.destination)]
         if len(dims[0]) != len(dims[1]):
             return ()
@@ -117,7 +119,7 @@ class Copy(tile.TileOp):
 
 
 def _check_copy(call: Call) -> Copy:
-    """Return the copy of a call of T.copy, whose two sides must have one shape."""
+    """Return the copy of a call of T.copy; raises an error unless both sides have one shape."""
     src, dst = read_regions(call)
     if src.shape != dst.shape:
         raise_error(
@@ -134,7 +136,7 @@ def _check_copy(call: Call) -> Copy:
 
 
 def refuse_scopes(op: tile.TileOp, message: str, help: str) -> NoReturn:
-    """Fail with a message that names the memory of both sides of a copy."""
+    """Raise the error `wrong-scope` with this message, and name the memory of both sides of a copy."""
     raise_error(
         "wrong-scope",
         message,
@@ -146,7 +148,7 @@ def refuse_scopes(op: tile.TileOp, message: str, help: str) -> NoReturn:
 
 
 def _check_async_copy(call: Call) -> tile.TileOp:
-    """Return the copy of T.async_copy: from a tensor to a shared tile."""
+    """Return the asynchronous copy of T.async_copy; raises an error unless it is from a tensor to a shared tile."""
     op = _check_copy(call)
     if tuple(r.buffer.scope for r in op.regions) != ("global", "shared"):
         refuse_scopes(op, "T.async_copy copies from a tensor to a shared tile only", help="write T.copy")
@@ -154,7 +156,8 @@ def _check_async_copy(call: Call) -> tile.TileOp:
 
 
 def _check_tma_copy(call: Call) -> tile.TileOp:
-    """Check T.tma_copy: a load that signals the kernel's barrier, or a store, which is an ordinary copy."""
+    """Return the copy of T.tma_copy: a load that announces its bytes to the kernel's barrier, or an ordinary store.
+    Raises an error for other memories, a load without a barrier, and a store with one."""
     op = _check_copy(call)
     scopes = tuple(r.buffer.scope for r in op.regions)
     if scopes not in (("global", "shared"), ("shared", "global")):
@@ -175,7 +178,8 @@ def _check_tma_copy(call: Call) -> tile.TileOp:
 
 
 def _read_width(call: Call) -> Literal[1, 2, 4, 8, 16] | None:
-    """Return the elements that one thread moves at once, if the kernel says so."""
+    """Return the number of elements that one thread moves at once, a power of two up to 16; None if the kernel does not
+    say. Other numbers are refused."""
     if "coalesced_width" not in call.arguments or call["coalesced_width"].value is None:
         return None
     width = call.read_integer("coalesced_width")
@@ -185,7 +189,8 @@ def _read_width(call: Call) -> Literal[1, 2, 4, 8, 16] | None:
 
 
 def read_regions(call: Call) -> tuple[tile.Region, tile.Region]:
-    """Return source and destination. A side without extents takes those of the other side, which is read first."""
+    """Return a copy's source and destination regions; a side without extents takes the other side's, which is read
+    first. Raises `unknown-extent` where neither has any."""
     first, second = sorted(("src", "dst"), key=lambda name: _rank_missing_extents(call, name))
     if _rank_missing_extents(call, first) == 2:
         raise_error(
@@ -201,7 +206,7 @@ def read_regions(call: Call) -> tuple[tile.Region, tile.Region]:
 
 
 def _rank_missing_extents(call: Call, name: str) -> int:
-    """Rank the sides by the extents they lack: 0 for a box, 1 for an element of vectors, 2 for another element."""
+    """Return how much a side lacks its extents: 0 for a box, 1 for an element of vectors, 2 for another element."""
     value = call[name].value
     if not isinstance(value, Access):
         return 0
@@ -209,6 +214,7 @@ def _rank_missing_extents(call: Call, name: str) -> int:
 
 
 def _evaluate_copy(op: Copy, env: Environment) -> None:
+    """Write the source's elements to the destination in numpy, in the destination's shape."""
     src, dst = op.regions
     env.write(dst, env.read(src).reshape(dst.extent))
 
@@ -253,7 +259,8 @@ define_operation(
 
 @attach_facet(Copy, "agrees")
 def verify_copy(op: Copy) -> Iterator[str]:
-    """Yield violations among the regions and attributes of a copy."""
+    """Yield a message where a copy's sides differ in shape, or attributes for loads, barriers or prefetch do not fit
+    together."""
     source, destination = op.regions
     yield from verify_same_shape(source, destination)
     is_load = (source.buffer.scope, destination.buffer.scope) == ("global", "shared")

@@ -43,7 +43,8 @@ class Send(TileOp):
 
 
 def _check_send(call: Call) -> TileOp:
-    """Return what T.copy_cluster does: a copy to another block, or a load for several blocks."""
+    """Return the operation of T.copy_cluster: a send to another block, or a load for several blocks; raises errors for
+    others."""
     given = [name for name in ("dst_block", "cluster_mask") if call[name].value is not None]
     if len(given) != 1:
         raise_error(
@@ -84,6 +85,7 @@ def _check_send(call: Call) -> TileOp:
 
 
 def _evaluate_send(op: Send, env: Environment) -> None:
+    """Write the source's elements to the destination of the other block in numpy."""
     src, dst = op.regions
     env.peer(int(env.scalar(op.block))).write(dst, env.read(src).reshape(dst.extent))
 
@@ -114,13 +116,14 @@ define_operation(
 
 @attach_facet(Send, "lower")
 def lower_send(op: Send, context: LoweringContext) -> tuple[WarpOperation, ...]:
+    """Lower a send to one elementwise copy whose stores go to the tile of the other block."""
     src, dst = op.regions
     return (replace(build_elementwise(dst, src, context, op.span), block=op.block),)
 
 
 @attach_facet(Send, "demand")
 def list_send_demands(op: Send, context: LoweringContext) -> tuple[Demand, ...]:
-    """List the demands of loading and storing each element in shared memory."""
+    """List the demands of a send: loads and stores of each element in shared memory, by threads."""
     src, dst = op.regions
     read, written = (r.buffer.dtype.bytes for r in (src, dst))
     elements = math.prod(dst.extent)
@@ -132,7 +135,7 @@ def list_send_demands(op: Send, context: LoweringContext) -> tuple[Demand, ...]:
 
 @attach_facet(Send, "agrees")
 def verify_send(op: Send) -> Iterator[str]:
-    """Yield violations among the regions and the block of a send."""
+    """Yield a violation if both sides of a send differ in shape, or its block is no integer."""
     yield from verify_same_shape(*op.regions)
     if op.block.dtype.kind not in ("int", "uint"):
         yield "block is the number of a block of the cluster"

@@ -31,9 +31,9 @@ _BLOCK = 8  # rows, and elements of a row
 
 
 def can_use_ldmatrix(source: Region, destination: Region, layout: Fragment) -> bool:
-    """Return whether ldmatrix can load the fragment of this layout (PTX ISA, ldmatrix). The fragment must consist of
-    blocks of 8 × 8 elements of 16 bits, of which each thread holds two neighbours of a row, or with .trans of a column.
-    A row of a block must be 16 aligned bytes of a row of the shared tile."""
+    """Return whether ldmatrix can load a whole 16-bit fragment of this layout from a shared tile (PTX ISA, ldmatrix).
+    The fragment must consist of blocks of 8 × 8 elements of 16 bits, of which each thread holds two neighbours of a
+    row, or with .trans of a column. A row of a block must be 16 aligned bytes of a row of the shared tile."""
     tile, fragment = source.buffer, destination.buffer
     if (tile.scope, fragment.scope) != ("shared", "fragment") or tile.dtype != fragment.dtype or tile.dtype.bits != 16:
         return False
@@ -52,7 +52,8 @@ def can_use_ldmatrix(source: Region, destination: Region, layout: Fragment) -> b
 
 @attach_facet(Copy, "lower")
 def lower_copy(op: Copy, context: LoweringContext) -> tuple[Operation, ...]:
-    """Lower a copy to the warp operations of the mechanism in its `via`."""
+    """Lower a copy to the warp operations of the mechanism in its `via`; raises `InternalError` for an unknown
+    mechanism."""
     source, destination = op.regions
     match op.via:
         case "tma":
@@ -79,7 +80,8 @@ def lower_copy(op: Copy, context: LoweringContext) -> tuple[Operation, ...]:
 
 
 def _uses_ldmatrix(op: Copy, context: LoweringContext) -> bool:
-    """Return whether a copy through registers is made by ldmatrix."""
+    """Return whether a copy through registers is made by ldmatrix: the layout fits, and the tile has no author's
+    placement."""
     source, destination = op.regions
     layout = context.fragments.get(destination.buffer.name)
     if layout is None or not can_use_ldmatrix(source, destination, layout):
@@ -88,7 +90,7 @@ def _uses_ldmatrix(op: Copy, context: LoweringContext) -> bool:
 
 
 def _build_tma_load(op: Copy, context: LoweringContext) -> TmaLoad:
-    """Load the whole tile, or by multicast this block's slice of it for all blocks that share it."""
+    """Build the TMA load of a tile or, by multicast, of this block's slice of it for all blocks that share it."""
     source, destination = op.regions
     shared = op.multicast
     box, sliced = list(source.extent), 0
@@ -104,12 +106,13 @@ def _build_tma_load(op: Copy, context: LoweringContext) -> TmaLoad:
 
 
 def _add_barrier(load: TmaLoad, op: Copy) -> TmaLoad:
+    """Return the load with the copy's own barrier, leader, announcement and block."""
     assert op.leader is not None
     return replace(load, barrier=get_barrier(op), leader=op.leader, announces=bool(op.announces), block=op.block)
 
 
 def _build_cp_async(op: Copy, context: LoweringContext) -> CpAsync:
-    """Build the cp.async of a copy, in the widest chunks that its alignment allows."""
+    """Build the cp.async of a copy, in the widest chunks that its alignment allows, row-major over all threads."""
     source, destination = op.regions
     size = source.buffer.dtype.bytes
     layout = context.shared[destination.buffer.name]
@@ -119,8 +122,8 @@ def _build_cp_async(op: Copy, context: LoweringContext) -> CpAsync:
 
 
 def _select_chunk_bytes(source: Region, destination: Region, layout: SharedLayout) -> int:
-    """Return the bytes of one cp.async: 16 where everything is aligned to it, else 8 or 4 (see
-    `layout.select_mechanisms`)."""
+    """Return the bytes of one cp.async: the largest of 16, 8 and 4 to which tensor, tile and starts are aligned. The
+    mechanism's selection ensures one (`layout.select_mechanisms`)."""
     size = source.buffer.dtype.bytes
     edge = row_divisor(source.buffer) * size
     first = math.gcd(affine_form(source.start[-1]).divisor, affine_form(destination.start[-1]).divisor) * size
@@ -131,7 +134,8 @@ def _select_chunk_bytes(source: Region, destination: Region, layout: SharedLayou
 
 @attach_facet(Copy, "demand")
 def list_copy_demands(op: Copy, context: LoweringContext) -> tuple[Demand, ...]:
-    """List the demands of a copy by the mechanism in its `via`."""
+    """List the demands of a copy by the mechanism in its `via`: bytes moved, or elements where neither side is in
+    memory."""
     source, destination = op.regions
     elements = math.prod(destination.extent)
     read, written = elements * source.buffer.dtype.bytes, elements * destination.buffer.dtype.bytes

@@ -50,7 +50,7 @@ class Gather4(tile.TileOp):
 
     @property
     def rows(self) -> tuple[tile.Expr, ...]:
-        """The four indices."""
+        """Return the four row indices, in order."""
         return self.row0, self.row1, self.row2, self.row3
 
 
@@ -72,7 +72,7 @@ class Scatter4(tile.TileOp):
 
     @property
     def rows(self) -> tuple[tile.Expr, ...]:
-        """The four indices."""
+        """Return the four row indices, in order."""
         return self.row0, self.row1, self.row2, self.row3
 
 
@@ -80,7 +80,7 @@ FourRows = Gather4 | Scatter4
 
 
 def _check_gather(call: Call) -> tile.TileOp:
-    """Return the operation of a call of T.tma_gather4."""
+    """Return the gather of a call of T.tma_gather4, from checked arguments; its leader is still unknown."""
     tensor, region = _read_tensor(call, "src"), _read_tile(call, "dst")
     line, rows = _read_row_region(call, tensor, region), _read_rows(call)
     barrier = as_barrier(call["barrier"], call.name)
@@ -88,13 +88,14 @@ def _check_gather(call: Call) -> tile.TileOp:
 
 
 def _check_scatter(call: Call) -> tile.TileOp:
+    """Return the scatter of a call of T.tma_scatter4, from checked arguments."""
     tensor, region = _read_tensor(call, "dst"), _read_tile(call, "src")
     return Scatter4(region, _read_row_region(call, tensor, region), *_read_rows(call), span=call.span)
 
 
 def _read_row_region(call: Call, tensor: tile.Buffer, region: tile.Region) -> tile.Region:
-    """Return a region of one row that stands for all four: from column `col`, as long as a row of the tile. Refuse
-    another dtype."""
+    """Return a region of the tensor's row 0 that stands for all four rows; raises an error for another dtype than the
+    tile's. It begins at column `col` and is as long as a row of the tile."""
     if tensor.dtype != region.buffer.dtype:
         raise_error(
             "dtype-mismatch",
@@ -108,7 +109,7 @@ def _read_row_region(call: Call, tensor: tile.Buffer, region: tile.Region) -> ti
 
 
 def _read_tensor(call: Call, name: str) -> tile.Buffer:
-    """Return an argument that must be a whole matrix in global memory."""
+    """Return an argument that is a whole matrix in global memory; refuses any other."""
     value = call[name].value
     if not isinstance(value, tile.Buffer) or value.scope != "global" or len(value.extents) != 2:
         call.refuse(name, "a whole tensor of two dimensions")
@@ -116,7 +117,8 @@ def _read_tensor(call: Call, name: str) -> tile.Buffer:
 
 
 def _read_tile(call: Call, name: str) -> tile.Region:
-    """Return the four rows of a tile. They must begin at a multiple of four, where the swizzle pattern is in phase."""
+    """Return the region of four whole rows of a shared tile that begin at a multiple of four; raises an error for
+    others. At such a multiple the swizzle pattern is in phase."""
     region = call.read_region(name)
     if region.buffer.scope != "shared":
         _refuse_tile(call, name, region, f"{region.buffer.name} is in {region.buffer.scope} memory")
@@ -128,7 +130,7 @@ def _read_tile(call: Call, name: str) -> tile.Region:
 
 
 def _refuse_tile(call: Call, name: str, region: tile.Region, label: str) -> NoReturn:
-    """Refuse an argument that is not four whole rows of a shared tile."""
+    """Raise the error that an argument is not four whole rows of a shared tile, with this label."""
     raise_error(
         "wrong-argument",
         f"{call.name}: `{name}` must be four whole rows of a shared tile",
@@ -140,7 +142,7 @@ def _refuse_tile(call: Call, name: str, region: tile.Region, label: str) -> NoRe
 
 
 def _read_rows(call: Call) -> tuple[tile.Expr, tile.Expr, tile.Expr, tile.Expr]:
-    """Return the four row indices."""
+    """Return the four row indices of a call as int32 expressions; refuses another number of them."""
     rows = call["rows"]
     if not isinstance(rows.value, tuple) or len(rows.value) != ROWS:
         call.refuse("rows", "a list of four indices")
@@ -149,7 +151,7 @@ def _read_rows(call: Call) -> tuple[tile.Expr, tile.Expr, tile.Expr, tile.Expr]:
 
 
 def _read_index(call: Call, argument: Argument) -> tile.Expr:
-    """Return an integer argument as an int32 expression."""
+    """Return an integer argument as an int32 expression; raises an error for other types."""
     index = as_expr(argument)
     if index.dtype.kind not in ("int", "uint"):
         raise_error(
@@ -159,7 +161,7 @@ def _read_index(call: Call, argument: Argument) -> tile.Expr:
 
 
 def _evaluate_four_rows(op: FourRows, env: Environment) -> None:
-    """Copy the four rows in numpy, each by its own index."""
+    """Copy the four rows in numpy, each from or to the tensor row of its index."""
     source, destination = op.regions
     for number, index in enumerate(op.rows):
         row = int(env.scalar(index))
@@ -168,7 +170,7 @@ def _evaluate_four_rows(op: FourRows, env: Environment) -> None:
 
 
 def _select_row(region: tile.Region, row: int, number: int) -> tile.Region:
-    """Return row `row` of a tensor, or the `number`-th of the four rows of a tile."""
+    """Return row `row` of a tensor, or row `number` of a tile's four rows, as a region."""
     if region.buffer.scope == "global":
         return replace(region, start=(tile.int32_const(row), region.start[1]))
     dim = region.extent.index(ROWS)
@@ -222,7 +224,7 @@ define_operation(
 
 
 def _build_four_rows(op: FourRows, region: tile.Region) -> warp.FourRows:
-    """Return the four row indices with the first row of the tile."""
+    """Return the four row indices, with the first of the tile's four rows counted over all its leading dimensions."""
     at: tile.Expr = tile.int32_const(0)
     for start, extent in zip(region.start[:-1], region.buffer.shape[:-1], strict=True):
         at = add_exprs(scale_expr(at, extent), start)
@@ -231,7 +233,7 @@ def _build_four_rows(op: FourRows, region: tile.Region) -> warp.FourRows:
 
 @attach_facet(Gather4, "lower")
 def lower_gather(op: Gather4, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower T.tma_gather4 to one TMA load of four rows."""
+    """Lower T.tma_gather4 to one TMA load of four rows that signals the kernel's barrier."""
     source, destination = op.regions
     load = warp.TmaLoad(
         make_tensor_map(source, destination.buffer, context), source.start, destination.buffer,
@@ -243,7 +245,7 @@ def lower_gather(op: Gather4, context: LoweringContext) -> tuple[warp.Operation,
 
 @attach_facet(Scatter4, "lower")
 def lower_scatter(op: Scatter4, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower T.tma_scatter4 to one TMA store of four rows, and its wait if it waits at once."""
+    """Lower T.tma_scatter4 to one TMA store of four rows, followed by a wait for it if it waits at once."""
     source, destination = op.regions
     store = warp.TmaStore(
         make_tensor_map(destination, source.buffer, context), destination.start, source.buffer,
@@ -253,21 +255,25 @@ def lower_scatter(op: Scatter4, context: LoweringContext) -> tuple[warp.Operatio
 
 
 def _count_bytes(region: tile.Region) -> int:
+    """Return the bytes of four rows of a tile."""
     return ROWS * region.extent[-1] * region.buffer.dtype.bytes
 
 
 @attach_facet(Gather4, "demand")
 def list_gather_demands(op: Gather4, context: LoweringContext) -> tuple[Demand, ...]:
+    """Return the demand of the TMA load of four rows."""
     return (make_demand("tma.load", bytes=_count_bytes(op.regions[1])),)
 
 
 @attach_facet(Scatter4, "demand")
 def list_scatter_demands(op: Scatter4, context: LoweringContext) -> tuple[Demand, ...]:
+    """Return the demand of the TMA store of four rows."""
     return (make_demand("tma.store", bytes=_count_bytes(op.regions[0])),)
 
 
 def verify_four_rows(op: FourRows) -> Iterator[str]:
-    """Yield violations among the tensor, the tile and their types."""
+    """Yield a message where tensor and tile rows differ in length or type, or the tile is not four whole aligned
+    rows."""
     tensor, region = op.regions if isinstance(op, Gather4) else op.regions[::-1]
     if len(tensor.extent) != 2 or tensor.extent != (1, region.extent[-1]):
         yield f"{tensor.buffer.name} {show_shape(tensor.extent)} stands for a row of {region.extent[-1]} elements"

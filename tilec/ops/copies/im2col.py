@@ -49,16 +49,17 @@ class FilterGeometry:
 
     @property
     def reach(self) -> int:
-        """The distance from the first tap of a side to the last, in pixels."""
+        """Return the distance in pixels from the first tap along a side to the last."""
         return self.dilation * (self.kernel - 1)
 
     @property
     def columns(self) -> int:
+        """Return the number of columns of the im2col matrix: taps times channels."""
         return math.prod([self.kernel] * len(self.sides)) * self.channels
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The positions of the filter along each side."""
+        """Return the number of positions of the filter along each side."""
         return tuple((size + 2 * self.pad - self.reach - 1) // self.stride + 1 for size in self.sides)
 
 
@@ -86,12 +87,14 @@ class Im2col(tile.TileOp):
 
 
 def get_geometry(op: Im2col) -> FilterGeometry:
+    """Return the filter and image sizes of an im2col operation."""
     _, *sides, channels = op.regions[0].extent
     return FilterGeometry(tuple(sides), channels, op.kernel, op.stride, op.dilation, op.pad)
 
 
 def _check_im2col(call: Call) -> tile.TileOp:
-    """Return the operation of a call of T.im2col, if the filter fits the images."""
+    """Return the operation of a call of T.im2col; raises an error for wrong memories, types or numbers, or too large a
+    filter."""
     img, col = call.read_region("img"), call.read_region("col")
     if img.buffer.scope != "global" or len(img.extent) not in CORNER_RANGES or not img.is_whole:
         _refuse_operand(call, "img", img, "a whole tensor of images, (images, [depth,] height, width, channels)")
@@ -136,7 +139,7 @@ def _check_im2col(call: Call) -> tile.TileOp:
 
 
 def _refuse_operand(call: Call, name: str, region: tile.Region, wanted: str) -> None:
-    """Refuse a region in the wrong memory or of the wrong shape."""
+    """Raise the error that an operand is in the wrong memory or of the wrong shape."""
     raise_error(
         "wrong-scope",
         f"{call.name}: `{name}` must be {wanted}",
@@ -147,7 +150,8 @@ def _refuse_operand(call: Call, name: str, region: tile.Region, wanted: str) -> 
 
 
 def _read_step(call: Call, name: str) -> tile.Expr:
-    """Return the number of a tile of rows or columns, counted from 0."""
+    """Return an integer argument that numbers a tile of rows or columns, as an int32 expression; refuses other
+    types."""
     step = as_expr(call[name])
     if step.dtype.kind not in ("int", "uint"):
         call.refuse(name, "an integer")
@@ -155,7 +159,7 @@ def _read_step(call: Call, name: str) -> tile.Expr:
 
 
 def _evaluate_im2col(op: Im2col, env: Environment) -> None:
-    """Compute the tile of the im2col matrix in numpy."""
+    """Write the tile of the im2col matrix in numpy: each element from its image, 0 outside the images or the matrix."""
     import numpy as np
 
     img, col = op.regions
@@ -210,7 +214,8 @@ define_operation(
 
 
 def find_tma_obstacle(op: Im2col) -> str | None:
-    """Return why TMA's im2col mode cannot fill the tile, or None. One copy takes pixels of one tap of the filter."""
+    """Return the reason why TMA's im2col mode cannot fill the tile; None if it can. One copy takes pixels of one tap of
+    the filter."""
     image, buffer = (r.buffer for r in op.regions)
     conv, size = get_geometry(op), image.dtype.bytes
     rows, columns = buffer.shape
@@ -234,7 +239,7 @@ def find_tma_obstacle(op: Im2col) -> str | None:
 
 
 def select_cp_async_width(op: Im2col) -> int | None:
-    """Return the bytes of one cp.async, whose elements are channels of one pixel; None for fewer than 4."""
+    """Return the bytes of one cp.async, 16, 8 or 4, whose elements are channels of one pixel; None for fewer than 4."""
     image, buffer = (r.buffer for r in op.regions)
     together = math.gcd(row_divisor(image), buffer.shape[-1]) * image.dtype.bytes
     return next((width for width in (16, 8, 4) if together % width == 0), None)
@@ -242,7 +247,7 @@ def select_cp_async_width(op: Im2col) -> int | None:
 
 @attach_facet(Im2col, "lower")
 def lower_im2col(op: Im2col, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to a TMA load in im2col mode, to a gather by cp.async, or to a nest."""
+    """Lower to a TMA load in im2col mode, to a gather by cp.async, or to an elementwise nest, by `via`."""
     buffer = op.regions[1].buffer
     match op.via:
         case "tma":
@@ -266,7 +271,8 @@ def lower_im2col(op: Im2col, context: LoweringContext) -> tuple[warp.Operation, 
 
 
 def _build_tma_load(op: Im2col, context: LoweringContext) -> warp.TmaLoad:
-    """Build the load: the start is the pixel under the first tap, and the tap is an offset that all pixels share."""
+    """Build the TMA load in im2col mode: it starts at the pixel under the first tap, plus an offset for the column's
+    tap. All pixels share that offset."""
     image, buffer = (r.buffer for r in op.regions)
     conv, layout = get_geometry(op), context.shared[buffer.name]
     row, column = op.row, op.column
@@ -285,7 +291,8 @@ def _build_tma_load(op: Im2col, context: LoweringContext) -> warp.TmaLoad:
 
 
 def _build_gather(op: Im2col) -> warp.Gather:
-    """Return the index of each element in the tensor. An index outside an image is outside the tensor too."""
+    """Return the tensor index of each element of the tile, with the condition that its column exists. An index outside
+    an image is outside the tensor too."""
     conv = get_geometry(op)
     i, j = tile.Var("%e0"), tile.Var("%e1")
     row, column = add_exprs(op.row, i), add_exprs(op.column, j)
@@ -299,7 +306,7 @@ def _build_gather(op: Im2col) -> warp.Gather:
 
 
 def _split_digits(number: tile.Expr, extents: Sequence[int]) -> tuple[tile.Expr, tuple[tile.Expr, ...]]:
-    """Split a number into digits of these extents, the last fastest. Return the remaining quotient and the digits."""
+    """Return the quotient and the digits of a number split by these extents, the last digit fastest."""
     digits: list[tile.Expr] = []
     before = 1
     for extent in reversed(extents):
@@ -309,30 +316,33 @@ def _split_digits(number: tile.Expr, extents: Sequence[int]) -> tuple[tile.Expr,
 
 
 def _locate_tap(column: tile.Expr, conv: FilterGeometry) -> tuple[tile.Expr, ...]:
-    """Return the tap of a column along each side of the filter."""
+    """Return the index of a column's tap along each side of the filter, the width last."""
     number = _divide_index("floordiv", column, conv.channels)
     first, others = _split_digits(number, (conv.kernel,) * (len(conv.sides) - 1))
     return first, *others
 
 
 def _locate_pixel(place: tile.Expr, stride: int, first: int) -> tile.Expr:
+    """Return the pixel of a filter position: position · stride + first."""
     return add_exprs(scale_expr(place, stride), tile.int32_const(first))
 
 
 def _divide_index(op: tile.BinaryOp, a: tile.Expr, b: int) -> tile.Expr:
-    """Return the quotient or remainder of an index by a constant, simplified for 1."""
+    """Return the quotient or remainder of an int32 index by a constant; by 1, the index itself or 0."""
     if b == 1:
         return a if op == "floordiv" else tile.int32_const(0)
     return tile.Binary(op, a, tile.int32_const(b), INT32)
 
 
 def _build_less_than(a: tile.Expr, b: int) -> tile.Expr:
+    """Return the bool expression a < b of an int32 expression and a number."""
     return tile.Binary("lt", a, tile.int32_const(b), BOOL)
 
 
 @attach_facet(Im2col, "demand")
 def list_im2col_demands(op: Im2col, context: LoweringContext) -> tuple[Demand, ...]:
-    """List the demands of filling the tile by the mechanism in `via`."""
+    """List the demands of filling the tile by the mechanism in `via`: its bytes by TMA, cp.async, or loads and
+    stores."""
     size = op.regions[1].buffer.bytes
     match op.via:
         case "tma":
@@ -346,7 +356,8 @@ def list_im2col_demands(op: Im2col, context: LoweringContext) -> tuple[Demand, .
 
 @attach_facet(Im2col, "agrees")
 def verify_im2col(op: Im2col) -> Iterator[str]:
-    """Yield violations among the images, the matrix and the filter."""
+    """Yield a message where images or matrix are not whole, of wrong rank or type, or the filter is larger than the
+    images."""
     images, matrix = op.regions
     for region in op.regions:
         yield from verify_whole_buffer(region)

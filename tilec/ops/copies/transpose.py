@@ -43,7 +43,7 @@ class Transpose(tile.TileOp):
 
 
 def _read_tile(call: Call, name: str) -> tile.Region:
-    """Return an argument that must be a whole shared tile of two dimensions."""
+    """Return an argument as the region of a whole shared tile of two dimensions; raises an error for any other."""
     buffer = call.buffer(name)
     region = call.read_region(name) if buffer is None or buffer.scope == "shared" else None
     if buffer is not None and (region is None or not region.is_whole or len(region.extent) != 2):
@@ -60,7 +60,7 @@ def _read_tile(call: Call, name: str) -> tile.Region:
 
 
 def _check_transpose(call: Call) -> tile.TileOp:
-    """Return the operation of a call of T.transpose, whose tiles must fit each other."""
+    """Return the operation of a call of T.transpose; raises an error for one tile twice, or shapes not transposed."""
     src, dst = _read_tile(call, "src"), _read_tile(call, "dst")
     if src.extent[::-1] != dst.extent:
         raise_error(
@@ -77,7 +77,7 @@ def _check_transpose(call: Call) -> tile.TileOp:
 
 
 def _evaluate_transpose(op: Transpose, env: Environment) -> None:
-    """Compute the transpose in numpy."""
+    """Write the transpose in numpy, its columns permuted by `accumulated_depth_order` if the operation has an order."""
     src, dst = op.regions
     transposed = env.read(src).T
     if op.order is not None:
@@ -101,8 +101,8 @@ define_operation(
 
 
 def make_sweep_layout(op: Transpose, threads: int, copies: int = 1) -> Fragment:
-    """Return the layout in which threads write `dst`, or each warpgroup its own one of `copies`. For each element of a
-    run, neighbouring threads read neighbouring elements of `src`."""
+    """Return the layout in which all threads write `dst`, or each of `copies` warpgroups its own copy of it. For each
+    element of a run, neighbouring threads read neighbouring elements of `src`."""
     destination = op.regions[1].buffer
     rows, columns = destination.shape
     one = column_major_fragment((rows, columns), threads // copies, VECTOR_BYTES // destination.dtype.bytes)
@@ -114,8 +114,9 @@ MATRIX_ROWS = (32, 16, 8)
 
 
 def find_matrix_rows(op: Transpose, warps: int) -> int | None:
-    """Return how many rows of 16 bytes `warps` warps can transpose by one ldmatrix each, so that they share the tile
-    evenly; None where matrices cannot: the elements must have 8 or 16 bits and keep their type."""
+    """Return the most 16-byte rows that one ldmatrix transposes so that `warps` warps share the tile evenly; None if
+    none. The elements must have 8 or 16 bits and keep their type.
+    """
     source, destination = (region.buffer for region in op.regions)
     size = source.dtype.bytes
     rows, row_bytes = source.shape[0], source.shape[1] * size
@@ -127,7 +128,7 @@ def find_matrix_rows(op: Transpose, warps: int) -> int | None:
 
 
 def build_matrix_transpose(op: Transpose, context: LoweringContext) -> warp.TransposeMatrix | None:
-    """Build the transposition by ldmatrix and stmatrix. Return None where the tiles do not allow it: they
+    """Build the transposition by ldmatrix and stmatrix; None where the tiles' sizes or layouts do not allow it. They
     need 16 contiguous bytes of a row."""
     source, destination = (region.buffer for region in op.regions)
     layouts = [context.shared[buffer.name] for buffer in (source, destination)]
@@ -141,12 +142,13 @@ def build_matrix_transpose(op: Transpose, context: LoweringContext) -> warp.Tran
 
 @attach_facet(Transpose, "lower")
 def lower_transpose(op: Transpose, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to a transposition by matrices where the tiles allow it, else to one element by element."""
     by_matrices = build_matrix_transpose(op, context)
     return (by_matrices or _build_element_transpose(op, context),)
 
 
 def _build_element_transpose(op: Transpose, context: LoweringContext) -> warp.Elementwise:
-    """Build the transposition element by element."""
+    """Build the transposition element by element, converting the type, as an elementwise nest over `dst`."""
     source, destination = (r.buffer for r in op.regions)
     row, column = tile.Var("%e0"), tile.Var("%e1")
     from_row = _build_accumulated_row(column) if op.order is not None else column
@@ -158,9 +160,10 @@ def _build_element_transpose(op: Transpose, context: LoweringContext) -> warp.El
 
 
 def _build_accumulated_row(place: tile.Var) -> tile.Expr:
-    """Build `accumulated_order(place)` as an expression."""
+    """Build `accumulated_depth_order(place)` as an expression."""
 
     def build_digit(divisor: int, modulus: int, times: int) -> tile.Expr:
+        """Build the digit `place // divisor % modulus`, times `times`."""
         shifted = tile.Binary("floordiv", place, tile.int32_const(divisor), INT32)
         return scale_expr(tile.Binary("floormod", shifted, tile.int32_const(modulus), INT32), times)
 
@@ -171,7 +174,7 @@ def _build_accumulated_row(place: tile.Var) -> tile.Expr:
 
 @attach_facet(Transpose, "demand")
 def list_transpose_demands(op: Transpose, context: LoweringContext) -> tuple[Demand, ...]:
-    """List the demands of loading, permuting and storing each element."""
+    """List the demands of a transposition: by matrices, or of loading, permuting and storing each element."""
     source, destination = (r.buffer for r in op.regions)
     elements = math.prod(destination.shape) * context.shared[destination.name].copies
     if build_matrix_transpose(op, context) is not None:
@@ -192,7 +195,7 @@ def list_transpose_demands(op: Transpose, context: LoweringContext) -> tuple[Dem
 
 @attach_facet(Transpose, "agrees")
 def verify_transpose(op: Transpose) -> Iterator[str]:
-    """Yield violations among the two tiles."""
+    """Yield a message where a tile is not whole, both are one, or the shapes are not transposed."""
     source, result = op.regions
     for region in op.regions:
         yield from verify_whole_buffer(region)

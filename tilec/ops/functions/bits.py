@@ -17,7 +17,7 @@ _UNSIGNED: dict[int, DType] = {8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}
 
 
 def _read_operand(call: Call) -> tile.Expr:
-    """Return the integer argument `x`; refuse other types."""
+    """Return the argument `x` as an integer expression of 8 to 64 bits; raises an error for other types."""
     operand = as_expr(call["x"])
     if operand.dtype.kind not in ("int", "uint") or operand.dtype.bits not in _UNSIGNED:
         raise_error(
@@ -31,18 +31,19 @@ def _read_operand(call: Call) -> tile.Expr:
 
 
 def _extend_to_word(operand: tile.Expr) -> tile.Expr:
-    """Zero-extend the operand's bits to at least 32."""
+    """Return the operand's bits zero-extended to uint32, or as uint64 if it has 64."""
     unsigned = cast_expr(operand, _UNSIGNED[operand.dtype.bits])
     return unsigned if unsigned.dtype.bits == 64 else cast_expr(unsigned, UINT32)
 
 
 def _build_popcount(call: Call) -> Value:
+    """Build T.popcount: the number of 1 bits, in the operand's type."""
     operand = _read_operand(call)
     return cast_expr(tile.Call("popcount", (_extend_to_word(operand),), INT32), operand.dtype)
 
 
 def _build_clz(call: Call) -> Value:
-    """Build T.clz, counted in the type of its operand."""
+    """Build T.clz: the int32 number of leading 0 bits, counted in the operand's own width."""
     operand = _read_operand(call)
     zeros = tile.Call("clz", (_extend_to_word(operand),), INT32)
     added = max(32 - operand.dtype.bits, 0)
@@ -50,7 +51,8 @@ def _build_clz(call: Call) -> Value:
 
 
 def _build_ffs(call: Call) -> Value:
-    """Build T.__ffs. For x != 0, `x ^ (x - 1)` has the lowest 1 of x and all bits below set."""
+    """Build T.__ffs: the int32 position of the lowest 1 bit, counted from 1; 0 for 0. For x != 0, `x ^ (x - 1)` has the
+    lowest 1 of x and all bits below set."""
     word = _extend_to_word(_read_operand(call))
     below = tile.Binary("sub", word, make_constant(1, word.dtype), word.dtype)
     place = tile.Call("popcount", (tile.Binary("xor", word, below, word.dtype),), INT32)
@@ -60,7 +62,7 @@ def _build_ffs(call: Call) -> Value:
 
 
 def _build_fns(call: Call) -> Value:
-    """Build T.__fns, whose operands have 32 bits at most."""
+    """Build T.__fns as a uint32 call of mask, base and offset; raises an error for operands over 32 bits or floats."""
     mask, base, offset = (as_expr(call[name]) for name in ("mask", "base", "offset"))
     for name, operand in (("mask", mask), ("base", base), ("offset", offset)):
         if operand.dtype.kind not in ("int", "uint") or operand.dtype.bits > 32:
@@ -86,14 +88,14 @@ FUNCTIONS |= {
 
 
 def _count_ones(x: Any) -> Any:
-    """Count the 1 bits of each integer."""
+    """Return the number of 1 bits of each integer in an array."""
     import numpy as np
 
     return np.bitwise_count(x)
 
 
 def _count_leading_zeros(x: Any) -> Any:
-    """Count the leading 0 bits of each integer."""
+    """Return the number of leading 0 bits of each unsigned integer in an array, in its own width."""
     for shift in (1, 2, 4, 8, 16, 32):
         if shift < x.dtype.itemsize * 8:
             x = x | x >> x.dtype.type(shift)
@@ -101,7 +103,8 @@ def _count_leading_zeros(x: Any) -> Any:
 
 
 def _find_nth_one(mask: Any, base: Any, offset: Any) -> Any:
-    """Return the position of the offset-th 1 bit from `base` on, of each mask."""
+    """Return the position of each mask's offset-th 1 bit from `base` on, downwards for a negative offset; 0xFFFFFFFF if
+    none. For offset 0 it is the bit at `base` itself."""
     import numpy as np
 
     mask, base, offset = (x[..., None] for x in np.broadcast_arrays(mask, base, offset))

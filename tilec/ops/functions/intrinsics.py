@@ -23,7 +23,7 @@ ROUNDINGS = ("rn", "rz", "ru", "rd")
 
 
 def _read_operands(call: Arguments, names: str) -> tuple[Expr, ...]:
-    """Return the arguments of these names as float32; refuse float64."""
+    """Return the arguments of these one-letter names converted to float32; raises an error for float64."""
     operands = []
     for name in names:
         operand = as_expr(call[name])
@@ -40,9 +40,10 @@ def _read_operands(call: Arguments, names: str) -> tuple[Expr, ...]:
 
 
 def _make_ieee(fn: str, names: str) -> Callable[[Arguments], Value]:
-    """Make the builder of an IEEE operation with a rounding mode."""
+    """Make a function that builds the float32 call `ieee_FN_MODE` of a call's operands `names` in its rounding mode."""
 
     def build_ieee_call(call: Arguments) -> Value:
+        """Build the float32 call of the operation with the call's rounding mode, rn by default; refuses other modes."""
         mode = call["rounding_mode"].value if "rounding_mode" in call.arguments else "rn"
         if mode not in ROUNDINGS:
             call.refuse("rounding_mode", '"rn", "rz", "ru" or "rd"')
@@ -52,13 +53,13 @@ def _make_ieee(fn: str, names: str) -> Callable[[Arguments], Value]:
 
 
 def _make_approximate(name: str, fn: str, doc: str) -> ScalarFunction:
-    """Make the row of a hardware approximation in the table of functions."""
+    """Make the row of the function table for T.NAME, which builds the float32 call `fast_FN`."""
     signature = Signature(f"T.{name}", (Parameter("x"),))
     return ScalarFunction(signature, doc, lambda call: Call(f"fast_{fn}", _read_operands(call, "x"), FLOAT32))
 
 
 def _make_rounded(name: str, names: str, doc: str, *modes: Parameter) -> ScalarFunction:
-    """Make the row of an IEEE operation in the table of functions."""
+    """Make the row of the function table for an IEEE operation T.NAME with operands of these one-letter names."""
     parameters = tuple(Parameter(n) for n in names)
     fn = name.removeprefix("ieee_")
     return ScalarFunction(Signature(f"T.{name}", (*parameters, *modes)), doc, _make_ieee(fn, names))
@@ -94,7 +95,9 @@ FUNCTIONS |= {
 
 
 def _round_directed(mode: str, nearest: Any, excess: Any) -> Any:
-    """Return the result in rounding mode `mode`, from the `nearest` one and the sign of the exact one less that."""
+    """Return a result in rounding mode `mode`, from the one rounded to nearest and `excess`, exact minus nearest.
+    It is the nearest one's neighbour above or below where the mode asks for it.
+    """
     import numpy as np
 
     up, down = np.nextafter(nearest, np.float32(math.inf)), np.nextafter(nearest, np.float32(-math.inf))
@@ -107,8 +110,9 @@ def _round_directed(mode: str, nearest: Any, excess: Any) -> Any:
 
 
 def _compute_rounded(fn: str, mode: str, *operands: Any) -> Any:
-    """Compute a function of float32 with one rounding. In float64, products of float32 and the remainders of quotients
-    and roots are exact. For sums the rounding error of float64 is computed separately (Knuth's TwoSum)."""
+    """Compute a function of float32 in a rounding mode with one rounding, by exact float64 steps. In float64, products
+    of float32 and the remainders of quotients and roots are exact. For sums the rounding error of float64 is computed
+    separately (Knuth's TwoSum). `frsqrt` is always rounded to nearest."""
     import numpy as np
 
     x, *others = (np.asarray(o, np.float64) for o in operands)
@@ -133,9 +137,9 @@ def _compute_rounded(fn: str, mode: str, *operands: Any) -> Any:
 
 
 def compute_fma(x: Any, y: Any, z: Any, dtype: DType) -> Any:
-    """Compute x * y + z, rounded once, as float64 or float32. For a smaller type return a float32 rounded to odd, so
-    that rounding it to that type gives the correctly rounded result (Boldo, Melquiond: Emulation of FMA and correctly
-    rounded sums, 2008)."""
+    """Compute x * y + z with one rounding, as float64 or float32; for a smaller type as float32 rounded to odd.
+    Rounding that to the smaller type gives the correctly rounded result (Boldo, Melquiond: Emulation of FMA and
+    correctly rounded sums, 2008)."""
     import numpy as np
 
     if dtype == FLOAT64:
@@ -148,8 +152,9 @@ def compute_fma(x: Any, y: Any, z: Any, dtype: DType) -> Any:
 
 
 def _compute_double_fma(x: Any, y: Any, z: Any) -> Any:
-    """Compute the fma of float64 as Boldo and Melquiond do: product and sum have two parts each, and the smaller parts
-    are added with rounding to odd. Operands whose parts could underflow or overflow are rounded twice."""
+    """Compute x * y + z of float64 with one rounding; very large or small operands are rounded twice. As Boldo and
+    Melquiond do, product and sum have two parts each, and the smaller parts are added with rounding to odd. Operands
+    rounded twice are those whose parts could underflow or overflow."""
     import numpy as np
 
     x, y, z = np.broadcast_arrays(x, y, z)
@@ -168,20 +173,20 @@ def _compute_double_fma(x: Any, y: Any, z: Any) -> Any:
 
 
 def _compute_product_error(x: Any, y: Any) -> Any:
-    """Return the rounding error of x * y (Dekker)."""
+    """Return the exact rounding error of the float64 product x * y (Dekker)."""
     a, b = ((each * 134217729.0 - (each * 134217729.0 - each)) for each in (x, y))
     return (x - a) * (y - b) - (x * y - a * b - (x - a) * b - a * (y - b))
 
 
 def _compute_two_sum(a: Any, b: Any) -> tuple[Any, Any]:
-    """Return the sum and its rounding error (Knuth)."""
+    """Return the rounded sum a + b of float64, and its exact rounding error (Knuth)."""
     total = a + b
     added = total - a
     return total, (a - (total - added)) + (b - added)
 
 
 def make_references() -> dict[str, Callable[..., Any]]:
-    """Return the references by the name of the call in tile IR."""
+    """Return the numpy reference of each approximate and IEEE function, by the name of its call in tile IR."""
     import numpy as np
 
     fast: dict[str, Callable[..., Any]] = {

@@ -23,9 +23,11 @@ MAX_ELEMENTS = 1024
 
 
 def _make_fold(op: LogicalOp) -> Callable[[Call], Value]:
-    """Make the builder of T.any_of or T.all_of."""
+    """Make a function that builds T.any_of or T.all_of from a call."""
 
     def build_fold(call: Call) -> Value:
+        """Build the disjunction or conjunction of a region's elements; raises an error for a fragment or over 1024
+        elements."""
         region = call.read_region("buffer")
         if region.buffer.scope == "fragment":
             raise_error(
@@ -44,7 +46,7 @@ def _make_fold(op: LogicalOp) -> Callable[[Call], Value]:
 
 
 def _list_truth_values(region: tile.Region) -> Iterator[tile.Expr]:
-    """Yield for each element of a region whether it is not 0."""
+    """Yield for each element of a region, row-major, the bool expression that it is not 0."""
     for at in product(*map(range, region.extent)):
         load = tile.Load(
             region.buffer, tuple(add_exprs(s, tile.int32_const(i)) for s, i in zip(region.start, at, strict=True))
@@ -53,7 +55,7 @@ def _list_truth_values(region: tile.Region) -> Iterator[tile.Expr]:
 
 
 def _fold_terms(op: LogicalOp, terms: list[tile.Expr]) -> tile.Expr:
-    """Combine the terms as a balanced tree, so that recursion over it stays shallow."""
+    """Return the terms joined by `and` or `or` as a balanced tree, so that recursion over it stays shallow."""
     if len(terms) == 1:
         return terms[0]
     half = len(terms) // 2

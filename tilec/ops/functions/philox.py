@@ -11,8 +11,9 @@ ROUNDS = 10
 
 
 def compute_philox(key: Any, sequence: Any, position: Any) -> Any:
-    """Compute the random numbers (uint32) of arrays of uint64. A counter gives four numbers; the last two bits of
-    `position` select one. As in cuRAND, its other bits are the counter's lower half, `sequence` is the upper half."""
+    """Return the uint32 random number of each key, sequence and position, arrays of uint64, by Philox 4x32-10. A
+    counter gives four numbers; the last two bits of `position` select one. As in cuRAND, its other bits are the
+    counter's lower half, `sequence` is the upper half."""
     import numpy as np
 
     low = np.uint64(0xFFFFFFFF)

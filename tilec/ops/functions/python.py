@@ -60,7 +60,8 @@ CONVERSION_METHOD = "astype"
 
 
 def call_builtin(name: str, arguments: Sequence[Argument], keywords: Mapping[str, Argument], span: Span) -> Value:
-    """Evaluate `min(a, b)`, `math.sqrt(x)` and the like."""
+    """Return the value of a Python function such as `min` or `math.sqrt`; raises an error where it fails or is too
+    large. It also raises one for arguments known only at run time."""
     for argument in (*arguments, *keywords.values()):
         _check_known(f"{name}()", argument, name)
     values = [a.value for a in arguments]
@@ -72,7 +73,7 @@ def call_builtin(name: str, arguments: Sequence[Argument], keywords: Mapping[str
 
 
 def _check_known(what: str, argument: Argument, name: str) -> None:
-    """Refuse an argument that is known only at run time, unless the function accepts it."""
+    """Raise an error for an argument that is known only at run time, unless the function accepts such values."""
     parts = argument.value
     for value in parts if isinstance(parts, tuple) and not name.startswith(("len", "zip", "enum")) else (parts,):
         if is_runtime(value) and name not in _TYPES and name not in ("isinstance", "print"):
@@ -87,7 +88,9 @@ def _check_known(what: str, argument: Argument, name: str) -> None:
 
 
 def _evaluate_builtin(name: str, values: list[Value], keywords: dict[str, Value], span: Span) -> Value:
-    """Return the result of a Python function on compile-time values."""
+    """Return the result of a Python function on compile-time values, None for print; lets Python's own exceptions
+    through. Raises errors for wrong keywords or results too large.
+    """
     if name == "print":
         return None
     if keywords and (name, *keywords) != ("sorted", "reverse") and name not in ("enumerate", "min", "max", "dict"):
@@ -151,7 +154,7 @@ def _evaluate_builtin(name: str, values: list[Value], keywords: dict[str, Value]
 
 
 def _combine_lists(lists: Sequence[tuple[Value, ...]], span: Span) -> tuple[Value, ...]:
-    """Return all tuples of one item of each list."""
+    """Return all tuples of one item of each list; raises an error, before it makes them, for too many."""
     count = math.prod(map(len, lists)) * max(len(lists), 1)
     if count > MAX_LENGTH:
         raise_error("evaluation-too-long", "the result is too large", span, f"{count} items; the limit is {MAX_LENGTH}")
@@ -159,18 +162,20 @@ def _combine_lists(lists: Sequence[tuple[Value, ...]], span: Span) -> tuple[Valu
 
 
 def _check_small_arguments(values: Iterable[Value], span: Span) -> None:
+    """Raise an error if a number exceeds 1000 in size."""
     if any(isinstance(v, int | float) and abs(v) > _LARGEST_ARGUMENT for v in values):
         raise_error("static-arithmetic", "the result is too large", span)
 
 
 def _check_product_size(values: Iterable[Value], span: Span) -> None:
-    """Refuse factors whose product would be too large, before they are multiplied."""
+    """Raise an error if the factors' bits together exceed the limit, before they are multiplied."""
     if sum(v.bit_length() for v in values if isinstance(v, int)) > 2 * LARGEST_BITS:
         raise_error("static-arithmetic", "the result is too large", span)
 
 
 def _concatenate_tuples(first: tuple[Value, ...], others: Iterable[Value]) -> tuple[Value, ...]:
-    """Return `sum(lists, [])` without the partial sums."""
+    """Return the first tuple with all others appended; raises `TypeError` for other values. It is `sum(lists, [])`
+    without the partial sums."""
     made = list(first)
     for other in others:
         if not isinstance(other, tuple):
@@ -180,7 +185,8 @@ def _concatenate_tuples(first: tuple[Value, ...], others: Iterable[Value]) -> tu
 
 
 def _resolve_types(member: Value, span: Span) -> tuple[type, ...]:
-    """Return the Python types that the second argument of isinstance() names."""
+    """Return the Python types that isinstance()'s second argument names, none for unknown ones; raises an error for no
+    type."""
     if isinstance(member, Member) and member.path in _TYPES:
         return _TYPES[member.path]
     if isinstance(member, Member):
@@ -189,7 +195,7 @@ def _resolve_types(member: Value, span: Span) -> tuple[type, ...]:
 
 
 def _build_dictionary(values: list[Value], keywords: dict[str, Value], span: Span) -> Dictionary:
-    """Return the result of dict(), from pairs, dictionaries and keywords."""
+    """Return the dictionary that dict() makes from dictionaries, lists of pairs, and keywords."""
     pairs: list[tuple[Value, Value]] = []
     for value in values:
         if isinstance(value, Dictionary):
@@ -201,7 +207,7 @@ def _build_dictionary(values: list[Value], keywords: dict[str, Value], span: Spa
 
 
 def make_dictionary(entries: Iterable[DictionaryEntry]) -> Dictionary:
-    """Return the dictionary as Python makes it: a later entry of the same key replaces the value, not the position."""
+    """Return the dictionary of the entries; a later entry of the same key replaces the value, not the position."""
     return Dictionary(tuple({entry.key: entry for entry in entries}.values()))
 
 
@@ -209,11 +215,13 @@ def make_dictionary(entries: Iterable[DictionaryEntry]) -> Dictionary:
 
 
 def is_iterable(value: Value) -> bool:
+    """Return whether Python's `for` can iterate over a compile-time value: a tuple, string, range or dictionary."""
     return isinstance(value, tuple | str | range | Dictionary)
 
 
 def list_items(value: Value, span: Span) -> Iterable[Value]:
-    """Return the items that `for` would iterate over."""
+    """Return the items that `for` iterates over: a dictionary's keys, a string's letters; raises an error for other
+    values. It raises one for too long a range too."""
     match value:
         case Dictionary(entries=entries):
             return tuple(e.key for e in entries)
@@ -231,11 +239,12 @@ def list_items(value: Value, span: Span) -> Iterable[Value]:
 
 
 def _make_sized(value: Value, span: Span) -> Any:
+    """Return the value if it has a length, else its items as a tuple; raises an error if it cannot be iterated over."""
     return value if isinstance(value, str | tuple | range) else tuple(list_items(value, span))
 
 
 def contains_item(container: Argument, item: Argument) -> bool:
-    """Return `item in container`."""
+    """Return whether `item in container` holds; raises an error for a number in a string, or for no container."""
     if isinstance(container.value, str):
         if not isinstance(item.value, str):
             raise_error(
@@ -248,7 +257,7 @@ def contains_item(container: Argument, item: Argument) -> bool:
 
 
 def get_item(owner: Value, index: Value, span: Span) -> Value:
-    """Return `owner[index]`."""
+    """Return `owner[index]` of a dictionary, tuple, string or range; raises an error for no such key or item."""
     if isinstance(owner, Dictionary):
         found = next((e for e in owner.entries if are_equal(e.key, index)), None)
         if found is None:
@@ -274,7 +283,7 @@ def get_item(owner: Value, index: Value, span: Span) -> Value:
 
 
 def get_slice(owner: Value, bounds: tuple[Value, Value, Value], span: Span) -> Value:
-    """Return `owner[start:stop:step]`."""
+    """Return `owner[start:stop:step]`; raises an error for bounds that are no integers and for a step of 0."""
     if any(b is not None and not isinstance(b, int) for b in bounds):
         raise_error("wrong-argument", "the bounds of a slice are integers known at compile time", span)
     if bounds[2] == 0:
@@ -288,12 +297,12 @@ def get_slice(owner: Value, bounds: tuple[Value, Value, Value], span: Span) -> V
 
 
 def _get_printed_value(value: Value) -> Any:
-    """Return the value that Python would print: of a dtype its name."""
+    """Return the value that Python prints for a value: a dtype's name, else the value itself."""
     return value.name if isinstance(value, DType) else value
 
 
 def convert_to_text(value: Value, span: Span) -> str:
-    """Return `str(value)`."""
+    """Return `str(value)` of a compile-time value; raises an error for a value known only at run time."""
     if is_runtime(value):
         raise_error(
             "not-a-constant", "text can contain only values known at compile time", span, "known only at run time"
@@ -302,7 +311,8 @@ def convert_to_text(value: Value, span: Span) -> str:
 
 
 def format_value(value: Argument, conversion: str, spec: str) -> str:
-    """Return `{value!conversion:spec}` of an f-string."""
+    """Return the text of `{value!conversion:spec}` in an f-string; raises an error for run-time values or a bad
+    spec."""
     if re.search(r"\d{4,}", spec):
         raise_error("static-arithmetic", "the result is too large", value.span)
     if is_runtime(value.value):
@@ -319,7 +329,7 @@ def format_value(value: Argument, conversion: str, spec: str) -> str:
 
 
 def join_text(parts: list[str], span: Span) -> str:
-    """Return the text of an f-string with these parts."""
+    """Return the parts of an f-string joined; raises an error for more than `MAX_LENGTH` characters."""
     if sum(map(len, parts)) > MAX_LENGTH:
         raise_error("evaluation-too-long", "the result is too large", span, f"the limit is {MAX_LENGTH} characters")
     return "".join(parts)
@@ -329,7 +339,7 @@ def join_text(parts: list[str], span: Span) -> str:
 
 
 def list_methods(owner: Value) -> tuple[str, ...]:
-    """Return the names of the methods of this value."""
+    """Return the names of the methods that a compile-time value has here; `astype` for numbers too."""
     if isinstance(owner, DType):  # TileLang's are strings
         return _METHODS[str]
     also = (CONVERSION_METHOD,) if isinstance(owner, int | float) and not isinstance(owner, bool) else ()
@@ -339,7 +349,7 @@ def list_methods(owner: Value) -> tuple[str, ...]:
 def call_method(
     owner: Value, name: str, arguments: Sequence[Argument], keywords: Mapping[str, Argument], span: Span
 ) -> Value:
-    """Evaluate `owner.name(…)`."""
+    """Return the value of `owner.name(…)`; raises an error for keywords, a failing method, or too large a result."""
     values: list[Any] = [a.value for a in arguments]
     owner = owner.name if isinstance(owner, DType) else owner
     if keywords:
@@ -364,7 +374,7 @@ def call_method(
 
 
 def _call_dictionary_method(owner: Dictionary, name: str, values: list[Any]) -> Value:
-    """Return the result of a method of a dictionary."""
+    """Return the result of a dictionary's keys, values, items or get; raises `TypeError` for other parameters."""
     match name, values:
         case "keys", []:
             return tuple(e.key for e in owner.entries)
@@ -379,7 +389,7 @@ def _call_dictionary_method(owner: Dictionary, name: str, values: list[Any]) -> 
 
 
 def _check_result_size(value: Value, span: Span) -> Value:
-    """Return the value, or fail if it is too long or too large."""
+    """Return the value itself; raises an error if a string or tuple is too long, or an integer has too many bits."""
     listed: Any = value
     if isinstance(listed, str | tuple) and len(listed) > MAX_LENGTH:
         raise_error(

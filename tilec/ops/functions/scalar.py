@@ -21,11 +21,13 @@ from tilec.support.records import dataclass
 
 
 def make_signature(name: str) -> Signature:
+    """Return the signature of T.dynamic or T.symbolic: a name, and a dtype that is int32 by default."""
     return Signature(name, (Parameter("name"), Parameter("dtype", "int32")))
 
 
 def build_sizes(call: Call) -> Value:
-    """Return the size variable of `T.dynamic("m")`, or a tuple of them for `T.dynamic("m, n")`."""
+    """Return the int32 size variable of `T.dynamic("m")`, or a tuple for "m, n"; raises errors for other types and
+    names."""
     text = call["name"].value
     dtype = call.read_dtype("dtype")
     if dtype == INT64:
@@ -59,7 +61,8 @@ class ScalarFunction:
 
 
 def convert_to_dtype(argument: Argument, dtype: DType) -> Expr:
-    """Convert a value to `dtype`, as `T.float32(x)` does; a Python number becomes a typed constant."""
+    """Return a value as an expression of `dtype`, as `T.float32(x)` does; a Python number, or "inf", becomes a
+    constant. A number may be truncated, unlike a literal in the program."""
     value = argument.value
     if isinstance(value, str) and dtype.is_float and value.lower() in ("inf", "-inf", "nan"):
         return make_constant(float(value), dtype)
@@ -70,7 +73,7 @@ def convert_to_dtype(argument: Argument, dtype: DType) -> Expr:
 
 
 def build_cast(call: Call) -> Value:
-    """Build the conversion of a scalar or a vector."""
+    """Build the conversion of `value` to `dtype`, of a scalar, or of a vector if either is one."""
     dtype, lanes = as_element_type(call["dtype"])
     if lanes > 1 or isinstance(call["value"].value, Lanes):
         return vectors.convert_vector(call["value"], VectorType(dtype, lanes))
@@ -86,7 +89,7 @@ _CAST_ROUNDINGS = ("", "rn", "rz", "rp", "rm", "rs")
 
 
 def _build_checked_cast(call: Call) -> Value:
-    """Build T.cast. Its rounding and saturation must be those that all conversions have."""
+    """Build T.cast; refuses any `round` or `sat` other than what all conversions do."""
     rounding = call["round"].value
     if not isinstance(rounding, str) or rounding not in _CAST_ROUNDINGS:
         call.refuse("round", " or ".join(f'"{each}"' for each in _CAST_ROUNDINGS))
@@ -104,9 +107,10 @@ def _build_checked_cast(call: Call) -> Value:
 
 
 def _make_math(fn: str) -> Callable[[Call], Value]:
-    """Make the builder of a mathematical function of floats."""
+    """Make a function that builds the call of the mathematical function `fn` from a call's arguments."""
 
     def build_math_call(call: Call) -> Value:
+        """Build the call on the widest type of the operands; integers and Python numbers become float32."""
         operands = []
         for name in call.arguments:
             # Python numbers and integers become float32, as TileLang has it.
@@ -123,7 +127,7 @@ _ROUNDING_FUNCTIONS = {None: "nearbyint", "ties-to-even": "nearbyint", "ties-awa
 
 
 def _build_round(call: Call) -> Value:
-    """Build T.round by its rounding mode, which may be None for the default."""
+    """Build T.round by its rounding mode, half to even for None; refuses unknown modes."""
     mode = call["rounding_mode"].value
     if not isinstance(mode, str | None) or mode not in _ROUNDING_FUNCTIONS:
         call.refuse("rounding_mode", '"ties-to-even" or "ties-away-from-zero"')
@@ -131,11 +135,13 @@ def _build_round(call: Call) -> Value:
 
 
 def _make_operator(op: Operator) -> Callable[[Call], Value]:
+    """Make a function that builds `a op b` from a call's arguments `a` and `b`."""
     return lambda call: apply_binary(op, call["a"], call["b"], call.span)
 
 
 def _build_abs(call: Call) -> Value:
-    """Build T.abs of a number, a float or an integer."""
+    """Build T.abs: a number for a Python number, a call for a float, max(x, -x) for a signed integer, x for an unsigned
+    one."""
     argument = call["x"]
     if isinstance(argument.value, int | float):
         return abs(argument.value)
@@ -149,7 +155,8 @@ def _build_abs(call: Call) -> Value:
 
 
 def _build_ceildiv(call: Call) -> Value:
-    """Build T.ceildiv: the quotient rounded up."""
+    """Build T.ceildiv, the quotient rounded up: a number for two numbers, else `(a + (b - 1)) // b`; an error for b =
+    0."""
     a, b = call["a"], call["b"]
     if isinstance(a.value, int) and isinstance(b.value, int):
         if b.value == 0:
@@ -160,9 +167,11 @@ def _build_ceildiv(call: Call) -> Value:
 
 
 def _make_classifier(what: str) -> Callable[[Call], Value]:
-    """Make the builder of T.isnan, T.isinf or T.isfinite."""
+    """Make a function that builds T.isnan, T.isinf or T.isfinite from a call."""
 
     def build_classification(call: Call) -> Value:
+        """Build isnan, isinf or isfinite of a float expression as a comparison; a bool for numbers and integer
+        expressions."""
         value = call["x"].value
         if isinstance(value, int | float):
             found: bool = getattr(math, what)(value)
@@ -179,7 +188,8 @@ def _make_classifier(what: str) -> Callable[[Call], Value]:
 
 
 def _build_reinterpret(call: Call) -> Value:
-    """Build T.reinterpret. The arguments may come in either order, as in TileLang."""
+    """Build T.reinterpret; raises an error unless both types have equally many bits and neither is bool. The arguments
+    may come in either order, as in TileLang."""
     value, dtype = call["value"], call["dtype"]
     if isinstance(value.value, DType | VectorType | str):
         value, dtype = dtype, value
@@ -198,7 +208,7 @@ def _build_reinterpret(call: Call) -> Value:
 
 
 def _build_infinity(call: Call) -> Value:
-    """Build T.infinity of a float type that has one."""
+    """Build T.infinity of a float type; raises an error for integers and floats of 8 bits or fewer, which have none."""
     dtype = call.read_dtype("dtype")
     if not dtype.is_float or dtype.bits <= 8:  # conversions to 8-bit floats saturate
         raise_error(
@@ -219,9 +229,10 @@ _LARGEST_FLOAT = {
 
 
 def _make_extreme(sign: int) -> Callable[[Call], Value]:
-    """Make the builder of T.max_value (sign 1) or T.min_value (sign -1)."""
+    """Make a function that builds T.max_value (sign 1) or T.min_value (sign -1) from a call."""
 
     def build_extreme(call: Call) -> Value:
+        """Build the largest or smallest finite constant of the call's type."""
         dtype = call.read_dtype("dtype")
         if dtype.is_float:
             smallest = 0.0 if dtype == FLOAT8_E8M0 else -_LARGEST_FLOAT[dtype.name]
@@ -234,11 +245,12 @@ def _make_extreme(sign: int) -> Callable[[Call], Value]:
 def _make_row(
     name: str, parameters: str, doc: str, build: Callable[[Call], Value], is_guarded: bool = False
 ) -> ScalarFunction:
-    """Make a row of the table of functions; `parameters` are names separated by blanks."""
+    """Return a row of the function table; `parameters` are names separated by blanks."""
     return ScalarFunction(Signature(name, tuple(Parameter(p) for p in parameters.split())), doc, build, is_guarded)
 
 
 def _build_if_then_else(call: Call) -> Value:
+    """Build the selection of `then` or `orelse` by the call's condition."""
     return apply_select(call["condition"], call["then"], call["orelse"], call.span)
 
 

@@ -69,6 +69,7 @@ BINDING = Signature(
 
 
 def _make_launch_value(name: str, doc: str, *parameters: Parameter) -> LaunchValue:
+    """Return the row for a launch index or extent of this name, with these parameters."""
     return LaunchValue(Signature(name, parameters), doc)
 
 
@@ -111,7 +112,8 @@ _LANES = 4
 
 
 def build_dp4a(call: Call) -> tile.Store:
-    """Build `C += A[0] * B[0] + … + A[3] * B[3]`, counted from the given elements, or from the first of a tile."""
+    """Build the store `C += A[0] * B[0] + … + A[3] * B[3]`, from the given elements on; raises an error for other
+    types. Of a whole tile it begins at the first element."""
     (a, at_a), (b, at_b), (c, at_c) = (_read_first_element(call, name) for name in "ABC")
     for name, buffer, wanted in (("A", a, (INT8, UINT8)), ("B", b, (INT8, UINT8)), ("C", c, (INT32,))):
         if buffer.dtype not in wanted:
@@ -127,7 +129,8 @@ def build_dp4a(call: Call) -> tile.Store:
 
 
 def _read_first_element(call: Call, name: str) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
-    """Return buffer and indices of an element, or of the first one of a whole tile."""
+    """Return buffer and indices of an argument that is one element, or of a whole tile's first element; refuses
+    others."""
     value = call[name].value
     if isinstance(value, tile.Buffer):
         return value, tuple(tile.int32_const(0) for _ in value.extents)

@@ -44,13 +44,16 @@ class WarpFunction:
 
 
 def _check_full_mask(call: Arguments) -> None:
+    """Refuse a `mask` argument other than the full mask, -1 or None."""
     mask = call["mask"].value if "mask" in call.arguments else None
     if (mask.value if isinstance(mask, tile.Const) else mask) not in (None, FULL_MASK, -1):
         call.refuse("mask", "0xFFFFFFFF: all threads of a warp take part")
 
 
 def _read_predicate(call: Arguments, running: tile.Expr | None, otherwise: bool) -> tile.Expr:
-    """Return the argument as a truth value that is `otherwise` in threads that do not make the call."""
+    """Return `predicate` as a bool expression that is `otherwise` in threads where `running` (None: always true) is
+    false.
+    """
     value = arithmetic.as_condition(call["predicate"])
     holds = tile.Const(value, BOOL) if isinstance(value, bool) else as_expr(Argument(value, call.span))
     if running is None:
@@ -61,7 +64,7 @@ def _read_predicate(call: Arguments, running: tile.Expr | None, otherwise: bool)
 
 
 def _read_number(call: Arguments) -> tile.Expr:
-    """Return the argument `value`; refuse a truth value."""
+    """Return the argument `value` as an expression; refuses a truth value."""
     value = as_expr(call["value"])
     if value.dtype == BOOL:
         call.refuse("value", "a number")
@@ -72,7 +75,8 @@ def _read_number(call: Arguments) -> tile.Expr:
 
 
 def _move_in_words(value: tile.Expr, move: Callable[[tile.Expr], tile.Expr]) -> tile.Expr:
-    """Apply `move` to the value's bits in 32-bit words."""
+    """Return the value that results when `move` is applied to its bits in 32-bit words; a bool or small integer as an
+    int32."""
     dtype = value.dtype
     if dtype == BOOL:
         return cast_expr(move(cast_expr(value, INT32)), BOOL)
@@ -96,9 +100,12 @@ _UNSIGNED: dict[int, DType] = {16: UINT16, 64: UINT64}
 
 
 def _make_shuffle(fn: str, lane: str) -> Builder:
-    """Make the builder of a shuffle; `lane` names the parameter that selects the lane."""
+    """Make a function that builds the shuffle `fn` from a call; `lane` names the parameter that selects the lane."""
 
     def build_shuffle(call: Arguments, _: tile.Expr | None) -> tile.Expr:
+        """Build a shuffle of the value's 32-bit words; refuses a partial mask, widths other than 2 to 32, and 8-bit
+        floats.
+        """
         _check_full_mask(call)
         width = call["width"].value
         if width not in (2, 4, 8, 16, 32):
@@ -117,9 +124,11 @@ def _make_shuffle(fn: str, lane: str) -> Builder:
 
 
 def _make_reduction(fn: str, kind: str, integers_only: bool = False) -> Builder:
-    """Make the builder of a reduction over the warp."""
+    """Make a function that builds the warp's reduction `fn`, with `kind`'s identity; `integers_only` refuses floats."""
 
     def build_reduction(call: Arguments, running: tile.Expr | None) -> tile.Expr:
+        """Build the reduction of a 32-bit number, with the identity in threads not running; raises an error for other
+        types."""
         value = _read_number(call)
         if integers_only and value.dtype.is_float:
             raise_error("wrong-dtype", f"{call.name} needs integers", call["value"].span, f"this is {value.dtype}")
@@ -139,9 +148,10 @@ def _make_reduction(fn: str, kind: str, integers_only: bool = False) -> Builder:
 
 
 def _make_vote(fn: str, dtype: DType, otherwise: bool, result: DType) -> Builder:
-    """Make the builder of a vote; threads that do not make the call vote `otherwise`."""
+    """Make a function that builds the vote `fn` from a call; threads that do not make the call vote `otherwise`."""
 
     def build_vote(call: Arguments, running: tile.Expr | None) -> tile.Expr:
+        """Build the vote on the call's predicate, converted to `result`; refuses a partial mask."""
         _check_full_mask(call)
         return cast_expr(tile.Call(fn, (_read_predicate(call, running, otherwise),), dtype), result)
 
@@ -149,13 +159,15 @@ def _make_vote(fn: str, dtype: DType, otherwise: bool, result: DType) -> Builder
 
 
 def _build_active_mask(call: Arguments, running: tile.Expr | None) -> tile.Expr:
+    """Build T.activemask: as uint64, a bit for each lane whose thread makes the call."""
     return cast_expr(tile.Call("ballot", (tile.Const(True, BOOL) if running is None else running,), UINT32), UINT64)
 
 
 def _make_match(fn: str) -> Builder:
-    """Make the builder of a comparison of values among the lanes of a warp."""
+    """Make a function that builds the comparison `fn` of values among the lanes of a warp from a call."""
 
     def build_match(call: Arguments, _: tile.Expr | None) -> tile.Expr:
+        """Build the uint32 match of the value's bits, of 32 or 64; refuses a partial mask and smaller floats."""
         _check_full_mask(call)
         value = _read_number(call)
         if value.dtype.bits not in (32, 64):
@@ -178,7 +190,7 @@ _WARP_SIZE = Parameter("warp_size", WARP_THREADS)
 def _make_row(
     name: str, parameters: tuple[Parameter, ...], doc: str, build: Builder, is_block_wide: bool = False
 ) -> WarpFunction:
-    """Make a row of the table of warp functions."""
+    """Return a row of the table of warp functions."""
     return WarpFunction(Signature(name, parameters), doc, build, is_block_wide)
 
 
@@ -231,13 +243,15 @@ WARP_FUNCTIONS: dict[str, WarpFunction] = {
 
 
 def _split_into_warps(values: Any) -> Any:
+    """Return the values with one row for each warp of 32 threads."""
     return values.reshape(-1, WARP_THREADS)
 
 
 def _make_shuffle_reference(partner: Callable[[Any, Any, int], Any]) -> Callable[..., Any]:
-    """Make the reference of a shuffle; `partner` returns the lane that is read."""
+    """Make the numpy reference of a shuffle; `partner` returns the lane that each lane reads."""
 
     def compute_shuffle(value: Any, by: Any, width: Any) -> Any:
+        """Return for each thread the value of its partner lane; its own where that lies outside its `width` lanes."""
         import numpy as np
 
         lane = np.arange(WARP_THREADS)
@@ -251,9 +265,10 @@ def _make_shuffle_reference(partner: Callable[[Any, Any, int], Any]) -> Callable
 
 
 def _make_butterfly_reference(combine: str) -> Callable[[Any], Any]:
-    """Make the reference of a warp reduction by the numpy function of this name."""
+    """Make the numpy reference of a warp reduction by the numpy function of this name."""
 
     def compute_butterfly(value: Any) -> Any:
+        """Return for each thread the reduction over its warp, combined in a butterfly's order."""
         import numpy as np
 
         held, function = _split_into_warps(value), getattr(np, combine)
@@ -265,9 +280,10 @@ def _make_butterfly_reference(combine: str) -> Callable[[Any], Any]:
 
 
 def _make_warp_reference(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Make the reference of a function with one result for each warp."""
+    """Make the numpy reference of a function with one result for each warp, given to all its threads."""
 
     def compute_each_warp(value: Any) -> Any:
+        """Return the function's result for each warp, repeated for its 32 threads."""
         import numpy as np
 
         return np.repeat(function(_split_into_warps(value)), WARP_THREADS).reshape(value.shape)
@@ -276,21 +292,23 @@ def _make_warp_reference(function: Callable[[Any], Any]) -> Callable[[Any], Any]
 
 
 def _pack_lane_bits(lanes: Any) -> Any:
-    """Return the truth values of 32 lanes as the bits of a uint32."""
+    """Return the truth values of 32 lanes as the bits of a uint32, lane 0 lowest."""
     import numpy as np
 
     return (lanes.astype(np.uint64) << np.arange(WARP_THREADS, dtype=np.uint64)).sum(-1).astype(np.uint32)
 
 
 def _match_lanes(value: Any) -> Any:
+    """Return for each thread a uint32 with a bit for each lane of its warp that has the same value."""
     held = _split_into_warps(value)
     return _pack_lane_bits(held[:, :, None] == held[:, None, :]).reshape(value.shape)
 
 
 def _make_block_reference(function: str) -> Callable[[Any], Any]:
-    """Make the reference of a vote of the block by the numpy function of this name."""
+    """Make the numpy reference of a vote of the whole block by the numpy function of this name."""
 
     def compute_block(value: Any) -> Any:
+        """Return the one result of the function on the values of all threads."""
         import numpy as np
 
         return np.asarray(getattr(np, function)(value))

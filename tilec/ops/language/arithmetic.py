@@ -43,12 +43,14 @@ MAX_LENGTH = 100_000
 
 
 def is_runtime(value: Value) -> bool:
-    """Return whether a value is computed by the kernel."""
+    """Return whether a value is known only at run time: an expression, or an element or part of a buffer."""
     return isinstance(value, (*EXPR_TYPES, Access))
 
 
 def apply_binary(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
-    """Return `a op b`."""
+    """Return `a op b`: lane by lane for vectors, Python's result for compile-time values, else an expression; refuses
+    `@`.
+    """
     if op == "@":
         raise_error("unsupported-syntax", "`@` is not defined in a kernel", span, help="write T.gemm(A, B, C)")
     if isinstance(a.value, Lanes) or isinstance(b.value, Lanes):
@@ -59,7 +61,8 @@ def apply_binary(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
 
 
 def _apply_lanewise(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
-    """Apply the operator lane by lane; a scalar operand is used in every lane."""
+    """Return the vector of `a op b` lane by lane, a scalar used in every lane; raises an error for different
+    lengths."""
     counts = [len(x.value.parts) for x in (a, b) if isinstance(x.value, Lanes)]
     if len(set(counts)) > 1:
         raise_error(
@@ -70,6 +73,7 @@ def _apply_lanewise(op: Operator, a: Argument, b: Argument, span: Span) -> Value
         )
 
     def select_lane(x: Argument, number: int) -> Argument:
+        """Return lane `number` of a vector, or the scalar itself."""
         return Argument(x.value.parts[number], x.span) if isinstance(x.value, Lanes) else x
 
     results = (apply_binary(op, select_lane(a, i), select_lane(b, i), span) for i in range(counts[0]))
@@ -77,7 +81,8 @@ def _apply_lanewise(op: Operator, a: Argument, b: Argument, span: Span) -> Value
 
 
 def _apply_static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
-    """Compute `a op b` of two compile-time values, as Python does."""
+    """Return `a op b` of two compile-time values, as Python computes it; raises an error where that fails or is too
+    large."""
     left, right = a.value, b.value
     if op in ("==", "!="):
         # dtypes, strings and None compare too.
@@ -102,7 +107,7 @@ def _apply_static(op: Operator, a: Argument, b: Argument, span: Span) -> Value:
 
 
 def _are_sequences(op: Operator, left: Value, right: Value, span: Span) -> bool:
-    """Return whether `+` joins strings or tuples here, or `*` repeats one."""
+    """Return whether `op` joins or repeats strings or tuples here; raises an error if the result were too long."""
     if op == "*" and isinstance(left, int):
         left, right = right, left
     if op == "*" and isinstance(left, str | tuple) and isinstance(right, int):
@@ -119,7 +124,7 @@ def _are_sequences(op: Operator, left: Value, right: Value, span: Span) -> bool:
 
 
 def _check_size(op: Operator, left: Value, right: Value, span: Span) -> None:
-    """Refuse integer operations whose result would take long or much memory to compute."""
+    """Raise an error if the integer result of `**`, `<<` or `*` would have too many bits, before it is computed."""
     if not isinstance(left, int) or not isinstance(right, int):
         return
     bits, more = left.bit_length(), right.bit_length()
@@ -129,7 +134,7 @@ def _check_size(op: Operator, left: Value, right: Value, span: Span) -> None:
 
 
 def are_equal(left: Value, right: Value) -> bool:
-    """Return `left == right` of compile-time values; a dtype equals its names."""
+    """Return whether two compile-time values are equal, as in Python; a dtype equals each of its names."""
     for one, other in ((left, right), (right, left)):
         if isinstance(one, DType) and isinstance(other, str):
             return TYPES_BY_NAME.get(other) == one
@@ -137,7 +142,8 @@ def are_equal(left: Value, right: Value) -> bool:
 
 
 def build_runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> tile.Expr:
-    """Build the expression `a op b`, of which at least one side is a run-time value."""
+    """Build the expression `a op b` of operands of one type; raises an error where the type lacks the operator. Bools
+    become int32, except in `&`, `|` and comparisons."""
     left, right = unify_operands(a, b, span)
     dtype = left.dtype
     if op == "**":
@@ -162,7 +168,7 @@ def build_runtime_binary(op: Operator, a: Argument, b: Argument, span: Span) -> 
 
 
 def unify_operands(a: Argument, b: Argument, span: Span) -> tuple[tile.Expr, tile.Expr]:
-    """Convert both sides to expressions of one type."""
+    """Return both sides as expressions of their common type; raises an error for unlike floats of equal size."""
     if not is_runtime(a.value):
         right = as_expr(b)
         return _convert_literal(a, right.dtype), _promote_operand(right, a)
@@ -185,7 +191,8 @@ def unify_operands(a: Argument, b: Argument, span: Span) -> tuple[tile.Expr, til
 
 
 def _promote_dtype(dtype: DType, literal: Value) -> DType:
-    """Return the type of an operation between an operand of `dtype` and a Python number."""
+    """Return the type of an operation between `dtype` and a Python number: float32 for a float, int32 for bool, else
+    `dtype`. A float type stays as it is, and bool stays with a bool."""
     if isinstance(literal, float) and not dtype.is_float:
         return FLOAT32
     if dtype == BOOL and not isinstance(literal, bool):
@@ -194,15 +201,18 @@ def _promote_dtype(dtype: DType, literal: Value) -> DType:
 
 
 def _promote_operand(expr: tile.Expr, other: Argument) -> tile.Expr:
+    """Return the expression converted to the type of an operation with the Python number `other`."""
     return cast_expr(expr, _promote_dtype(expr.dtype, other.value))
 
 
 def _convert_literal(argument: Argument, dtype: DType) -> tile.Expr:
+    """Return a Python number as an expression, of the type of its operation with an operand of `dtype`."""
     return as_expr(argument, _promote_dtype(dtype, argument.value))
 
 
 def as_condition(argument: Argument) -> Value:
-    """Return the truth value: Python's for Python values, the bool or `!= 0` for expressions."""
+    """Return the truth value of an argument: a bool for a compile-time value, else a bool expression. Raises an error
+    for values that have none."""
     value = argument.value
     if not is_runtime(value):
         match value:
@@ -221,7 +231,7 @@ def as_condition(argument: Argument) -> Value:
 
 
 def apply_negation(a: Argument) -> Value:
-    """Return `-a`."""
+    """Return `-a`: a number for a number, else an expression, a bool converted to int32 first."""
     if isinstance(a.value, int | float):
         return -a.value
     expr = as_expr(a)
@@ -233,7 +243,7 @@ def apply_negation(a: Argument) -> Value:
 
 
 def apply_inversion(a: Argument) -> Value:
-    """Return `~a`, with every bit flipped."""
+    """Return `~a`: bits flipped, `not` for a bool expression; raises an error for a float."""
     if isinstance(a.value, int):
         return ~int(a.value)
     expr = as_expr(a)
@@ -245,7 +255,7 @@ def apply_inversion(a: Argument) -> Value:
 
 
 def apply_not(a: Argument) -> Value:
-    """Return `not a`."""
+    """Return `not a`: a bool for a compile-time value, else a bool expression."""
     value = as_condition(a)
     return not value if isinstance(value, bool) else tile.Unary("not", as_expr(Argument(value, a.span)), BOOL)
 
@@ -260,7 +270,7 @@ def apply_logical(op: Literal["and", "or"], a: Value, b: Value) -> Value:
 
 
 def apply_select(test: Argument, then: Argument, orelse: Argument, span: Span) -> Value:
-    """Return `then if test else orelse`."""
+    """Return `then if test else orelse`: one side itself for a compile-time test, else a selection of one type."""
     decided = as_condition(test)
     if isinstance(decided, bool):
         return (then if decided else orelse).value
@@ -276,7 +286,7 @@ def apply_select(test: Argument, then: Argument, orelse: Argument, span: Span) -
 
 
 def make_identity(kind: str, dtype: DType) -> tile.Const:
-    """Return the identity element of a reduction: `kind` is sum, max, min, bitand or bitor."""
+    """Return the identity element of a reduction as a constant; `kind` is sum, max, min, bitand or bitor."""
     if kind in ("max", "min"):
         low, high = (-math.inf, math.inf) if dtype.is_float else integer_range(dtype)
         return make_constant(low if kind == "max" else high, dtype)

@@ -102,7 +102,7 @@ zero_ fill_ fill: write T.clear({tile}) or T.fill({tile}, value)
 
 
 def _parse_rows(rows: str) -> dict[str, str]:
-    """Return the answer of each word of a table whose lines are `word word: answer`."""
+    """Return the answer for each word of a table whose lines are `word word: answer`."""
     split = (row.partition(": ") for row in rows.strip().split("\n"))
     return {word: answer.strip() for words, _, answer in split for word in words.split()}
 
@@ -117,27 +117,28 @@ FOREIGN_WORDS = tuple(_REPLACEMENTS)
 
 
 def find_equivalent(path: str) -> str | None:
-    """Return the replacement of a function or a dtype of another language, if it is one."""
+    """Return advice on replacing another language's function or dtype, looked up by its last name; None if unknown."""
     return _REPLACEMENTS.get(path.rpartition(".")[2])
 
 
 def suggest_dtype(name: str) -> str | None:
-    """Return the dtype for another language's name, if it is one."""
+    """Return the name of our dtype for another language's name of it; None if unknown."""
     return _DTYPES.get(name)
 
 
 def suggest_parameter(keyword: str, parameters: Sequence[str]) -> str | None:
-    """Return the parameter for another language's keyword, if it is one of `parameters`."""
+    """Return the parameter that another language's keyword means, if it is one of `parameters`; else None."""
     parameter = _KEYWORDS.get(keyword)
     return parameter if parameter in parameters else None
 
 
 def advise_on_keyword(keyword: str) -> str | None:
-    """Return the replacement of a keyword of another language that has no parameter here."""
+    """Return advice on replacing another language's keyword that has no parameter here; None if unknown."""
     return _ADVICE_ON_KEYWORDS.get(keyword)
 
 
 def suggest_method_replacement(name: str, tile: str, rank: int) -> str | None:
-    """Return the replacement of a method of other languages' arrays, if they have it."""
+    """Return advice on replacing a method of other languages' arrays, for a tile of this name and rank; None if
+    unknown."""
     answer = _METHODS.get(name)
     return None if answer is None else answer.format(tile=tile, last=rank - 1)

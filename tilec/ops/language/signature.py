@@ -71,6 +71,8 @@ class Signature:
     variadic: bool = False
 
     def __str__(self) -> str:
+        """Return the signature as a call: `*args` if variadic, then supported parameters, those with a default as
+        `name=`."""
         shown = ["*args"] if self.variadic else []
         shown += [p.name if isinstance(p.default, Required) else f"{p.name}=" for p in self.parameters if p.supported]
         return f"{self.name}({', '.join(shown)})"
@@ -96,13 +98,15 @@ class Call:
     span: Span
 
     def __getitem__(self, name: str) -> Argument:
+        """Return the argument bound to a parameter, its default if it was not given."""
         return self.arguments[name]
 
     def is_given(self, name: str) -> bool:
+        """Return whether the call itself gives an argument, rather than the parameter's default."""
         return self.arguments[name].span != self.span
 
     def refuse(self, name: str, wanted: str) -> NoReturn:
-        """Fail because the argument is not what the operation needs."""
+        """Raise the error `wrong-argument`: the argument must be `wanted`, and what it is instead."""
         argument = self[name]
         raise_error(
             "wrong-argument",
@@ -112,14 +116,15 @@ class Call:
         )
 
     def read_boolean(self, name: str) -> bool:
-        """Return an argument that must be True or False at compile time."""
+        """Return an argument that is True or False at compile time; refuses any other."""
         value = self[name].value
         if not isinstance(value, bool):
             self.refuse(name, "True or False, known at compile time")
         return value
 
     def read_integer(self, name: str) -> int:
-        """Return an argument that must be an int32 known at compile time."""
+        """Return an argument that is an integer known at compile time; refuses others, and raises an error beyond
+        int32."""
         value = self[name].value
         if not isinstance(value, int) or isinstance(value, bool):
             self.refuse(name, "an integer known at compile time")
@@ -127,31 +132,34 @@ class Call:
         return value
 
     def read_dtype(self, name: str) -> DType:
+        """Return an argument as a dtype, or fail."""
         return as_dtype(self[name])
 
     def read_policy(self, name: str) -> str:
-        """Return the name of a warp policy argument."""
+        """Return the name of a warp policy argument; refuses any other value."""
         value = self[name].value
         if not isinstance(value, WarpPolicy):
             self.refuse(name, "T.GemmWarpPolicy.Square, FullRow or FullCol")
         return value.name
 
     def buffer(self, name: str) -> tile.Buffer | None:
-        """Return the tensor or the tile that an argument is, or is a part of: operations that work on tiles refuse a
-        tensor before its box is asked for."""
+        """Return the buffer that an argument is, or is a part of; None for other values. Operations that work on tiles
+        refuse a tensor by it before its box is asked for."""
         value = self[name].value
         buffer = value.buffer if isinstance(value, Access) else value
         return buffer if isinstance(buffer, tile.Buffer) else None
 
     def read_tile(self, name: str, title: str, help: str) -> tile.Region:
-        """Return a tile or a box of one; refuse a tensor with this title and help."""
+        """Return the region of a tile that an argument is; raises an error with this title and help for a tensor."""
         buffer = self.buffer(name)
         if buffer is not None and buffer.scope == "global":
             raise_error("wrong-scope", title, self[name].span, f"{buffer.name} is in global memory", help=help)
         return self.read_region(name)
 
     def read_region(self, name: str, like: tuple[int, ...] | None = None) -> tile.Region:
-        """Return a tile or a box of one. An index without extents takes those of `like`, aligned at the last one."""
+        """Return the region that an argument is; an index without extents takes those of `like`, aligned at the last
+        dimension. Raises an error for a tensor of dynamic shape, an index without extents or `like`, and other
+        values."""
         argument = self[name]
         match argument.value:
             case tile.Buffer(is_dynamic=True) as buffer:
@@ -183,7 +191,8 @@ class Call:
 def bind_arguments(
     signature: Signature, positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span
 ) -> Call:
-    """Bind the arguments to the parameters, as Python does. The span of a default is the whole call."""
+    """Return the call with its arguments bound to the parameters, as Python does; raises an error for each kind of
+    mismatch. The span of a default is the whole call."""
     name = signature.name
     parameters = {p.name: p for p in signature.parameters}
     places = [] if signature.variadic else [p for p in signature.parameters if not p.keyword_only]
@@ -229,7 +238,7 @@ def bind_arguments(
 
 
 def warn_ignored_hints(call: Call, signature: Signature) -> Iterator[Diagnostic]:
-    """Yield a warning for each given argument that tilec ignores."""
+    """Yield a warning for each argument that the call gives, other than its default, and tilec ignores."""
     for parameter in signature.parameters:
         if parameter.hint and call.is_given(parameter.name) and call[parameter.name].value != parameter.default:
             title = f"{call.name}: `{parameter.name}` has no effect"
@@ -237,7 +246,7 @@ def warn_ignored_hints(call: Call, signature: Signature) -> Iterator[Diagnostic]
 
 
 def find_nearest_name(name: str, candidates: Iterable[str]) -> str | None:
-    """Return the candidate that `name` is probably a misspelling of, if there is one."""
+    """Return the candidate that `name` is probably a misspelling of; None if none is near."""
     # Only messages need the module, and importing it takes longer than checking a kernel.
     from tilec.support.spelling import nearest_word
 
@@ -248,7 +257,7 @@ def find_nearest_name(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def as_dtype(argument: Argument) -> DType:
-    """Return a dtype, given by name or as an object."""
+    """Return the dtype that an argument is or names; raises an error with the nearest name for any other."""
     value = argument.value
     if isinstance(value, DType):
         return value
@@ -282,7 +291,7 @@ def as_dtype(argument: Argument) -> DType:
 
 
 def as_element_type(argument: Argument) -> tuple[DType, int]:
-    """Return a dtype and the number of lanes of one element."""
+    """Return the dtype and the number of lanes of an element type: 1 unless it is a vector type."""
     value = argument.value
     if isinstance(value, str):
         value = parse_vector_type(value) or value
@@ -292,7 +301,7 @@ def as_element_type(argument: Argument) -> tuple[DType, int]:
 
 
 def parse_vector_type(name: str) -> VectorType | None:
-    """Return the vector type of a name like `float32x4`, if it is one."""
+    """Return the vector type of a name like `float32x4`; None for any other name."""
     element, _, lanes = name.rpartition("x")
     if element not in TYPES_BY_NAME or lanes not in LANE_COUNTS:
         return None
@@ -300,8 +309,8 @@ def parse_vector_type(name: str) -> VectorType | None:
 
 
 def as_shape(argument: Argument, what: str, instead: str | None = None) -> tuple[int, ...]:
-    """Return positive integers known at compile time, from a tuple or one number. `what` names the shape in messages;
-    `instead` is the help if an extent is a run-time value."""
+    """Return a shape of positive integers known at compile time, from a tuple or one number; raises errors for others.
+    `what` names the shape in messages; `instead` is the help if an extent is a run-time value."""
     value = argument.value
     items = value if isinstance(value, tuple) else (value,)
     if not items:
@@ -326,14 +335,16 @@ def as_shape(argument: Argument, what: str, instead: str | None = None) -> tuple
 
 
 def as_extents(argument: Argument, what: str) -> tuple[tile.Extent, ...]:
-    """Return the extents of a shape, as `as_shape` does; they may depend on integer parameters too."""
+    """Return the extents of a shape, from a tuple or one value; each is a number or an expression of integer
+    parameters. Raises errors as `as_extent` and `as_shape` do."""
     value = argument.value
     items = value if isinstance(value, tuple) else (value,)
     return tuple(as_extent(Argument(i, argument.span), what) for i in items) or as_shape(argument, what)
 
 
 def as_extent(argument: Argument, what: str) -> tile.Extent:
-    """Return a positive number, or an integer expression of the kernel's parameters."""
+    """Return an extent: a positive number, or an int32 expression that a host can compute at launch; else raises an
+    error."""
     value = argument.value
     if isinstance(value, tuple):
         raise_error("wrong-shape", f"{what} must consist of integers", argument.span, f"holds {describe_value(value)}")
@@ -352,7 +363,9 @@ def as_extent(argument: Argument, what: str) -> tile.Extent:
 
 
 def as_expr(argument: Argument, dtype: DType | None = None) -> tile.Expr:
-    """Return a scalar, converted to `dtype` if given; without it a Python number becomes int32, int64 or float32."""
+    """Return a scalar as an expression of `dtype`; without one, a Python number becomes bool, int32, int64 or float32.
+    Raises an error for values that are no scalar, and `literal-range` for an integer that does not fit.
+    """
     value = argument.value
     if isinstance(value, bool):
         return make_constant(value, dtype or BOOL)
@@ -365,7 +378,7 @@ def as_expr(argument: Argument, dtype: DType | None = None) -> tile.Expr:
 
 
 def as_count(argument: Argument, what: str) -> tile.Expr:
-    """Return an integer as int32, the type of loop counters. `what` is the title of the error for other types."""
+    """Return an integer argument as an int32 expression; raises an error with the title `what` for other types."""
     if isinstance(argument.value, int) and not isinstance(argument.value, bool):
         return make_literal(argument.value, INT32, argument.span)
     expr = as_expr(argument)
@@ -375,7 +388,8 @@ def as_count(argument: Argument, what: str) -> tile.Expr:
 
 
 def _as_runtime_expr(argument: Argument) -> tile.Expr:
-    """Return the expression of a value known at run time only."""
+    """Return the expression of a run-time scalar, a load for an element; raises an error for slices, buffers and other
+    values."""
     value = argument.value
     if isinstance(value, SnapshotAccess):
         value = value.read()
@@ -405,7 +419,7 @@ _LONGEST_NUMBER = 40
 
 
 def make_literal(value: int, dtype: DType, span: Span) -> tile.Expr:
-    """Return a Python integer as a constant of `dtype`; fail if it does not fit."""
+    """Return a Python integer as a constant of `dtype`; raises `literal-range` if it does not fit."""
     result = make_constant(value, dtype)
     is_lost = math.isinf(result.value) if dtype.is_float else dtype.kind in ("int", "uint") and result.value != value
     if is_lost:
@@ -419,14 +433,15 @@ def make_literal(value: int, dtype: DType, span: Span) -> tile.Expr:
 
 
 def _make_box(access: Access, span: Span) -> tile.Region:
-    """Return the box of an access with slices; fail if it leaves its tile."""
+    """Return the region of an access with slices, extent 1 for an index; raises an error if it leaves its tile."""
     start = tuple(i.start if isinstance(i, IndexRange) else i for i in access.indices)
     extent = tuple(i.extent if isinstance(i, IndexRange) else 1 for i in access.indices)
     return _check_inside(tile.Region(access.buffer, start, extent, span))
 
 
 def _make_corner_box(access: Access, like: tuple[int, ...], span: Span) -> tile.Region:
-    """Return the box of extents `like` that begins at an access; fail if it leaves its tile."""
+    """Return the region with the extents `like` that begins at an access, aligned at the last dimension, or fail. It
+    fails if the buffer has too few dimensions, or the region leaves its tile."""
     start = tuple(i.start if isinstance(i, IndexRange) else i for i in access.indices)
     rank = len(start)
     surplus = like[: max(len(like) - rank, 0)]
@@ -442,7 +457,8 @@ def _make_corner_box(access: Access, like: tuple[int, ...], span: Span) -> tile.
 
 
 def _check_inside(region: tile.Region) -> tile.Region:
-    """Return the region; fail if it leaves its tile. It may leave a tensor: reads give 0 and stores are dropped."""
+    """Return the region itself; raises `out-of-range` if it is known to leave its tile. It may leave a tensor: reads
+    give 0 and stores are dropped."""
     if region.buffer.scope == "global":
         return region
     for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):

@@ -12,7 +12,8 @@ from tilec.support.source import Span
 
 
 def _parse_rows(text: str, because: Diagnostic) -> dict[str, Diagnostic]:
-    """Parse a table whose lines are `names: alternative`. Each title completes "T.name is not available"."""
+    """Return the diagnostic of each name in a table of lines `names: alternative`: `because`, with the alternative as
+    help. Each title completes "T.name is not available"."""
     rows: dict[str, Diagnostic] = {}
     for line in text.strip().split("\n"):
         names, _, instead = line.partition(":")
@@ -111,7 +112,7 @@ REFUSED: dict[str, Diagnostic] = {**_AMD, **_BLACKWELL, **_BLOCK_SCALED, **_LEGA
 
 
 def refuse_unavailable(path: str, span: Span) -> None:
-    """Raise the diagnostic of `T.name`, if the name is one of `REFUSED`."""
+    """Raise the diagnostic of `T.name` if the name is one of `REFUSED`; otherwise do nothing."""
     found = REFUSED.get(path.removeprefix("T."))
     if found is not None:
         raise CompileError(replace(found, title=f"{path} is not available: {found.title}", primary=Label(span)))

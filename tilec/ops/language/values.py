@@ -44,11 +44,12 @@ class Access:
 
     @property
     def has_extent(self) -> bool:
+        """Return whether some index is a range, so that the access has extents."""
         return any(isinstance(i, IndexRange) for i in self.indices)
 
     @property
     def is_vector(self) -> bool:
-        """Return whether it is one element of a tensor or tile of vectors."""
+        """Return whether the access is one element of a tensor or tile of vectors."""
         return self.buffer.lanes > 1 and not any(isinstance(i, IndexRange) for i in self.indices[:-1])
 
 
@@ -75,6 +76,7 @@ class VectorType:
     lanes: int
 
     def __str__(self) -> str:
+        """Return the type's name, as `float32x4`."""
         return f"{self.dtype}x{self.lanes}"
 
 
@@ -87,10 +89,12 @@ class Lanes:
 
     @property
     def dtype(self) -> DType:
+        """Return the element type of the lanes."""
         return self.parts[0].dtype
 
     @property
     def type(self) -> VectorType:
+        """Return the vector type of the lanes."""
         return VectorType(self.dtype, len(self.parts))
 
 
@@ -142,6 +146,7 @@ class Function:
 
     @property
     def name(self) -> str:
+        """Return the function's name as messages call it; `the lambda` for a lambda."""
         return "the lambda" if isinstance(self.node, Lambda) else self.node.name
 
 
@@ -231,16 +236,17 @@ class MmaEmitter:
 
     @property
     def thread_count(self) -> int:
+        """Return the number of threads of all warps, which a kernel that uses the emitter must have."""
         return WARP_THREADS * self.block_row_warps * self.block_col_warps
 
     @property
     def block_shape(self) -> tuple[int, int]:
-        """Return the rows and columns of the block's tile of C."""
+        """Return the numbers of rows and columns of C that all warps of a block compute."""
         return self.block_row_warps * self.warp_row_tiles, self.block_col_warps * self.warp_col_tiles
 
     @property
     def micro_shape(self) -> tuple[int, int, int]:
-        """Return M, N and K of the product that one warp computes at once."""
+        """Return M, N and K of the product of one micro tile, which one warp computes at once."""
         wide = 16 if self.warp_col_tiles % 16 == 0 else 8
         return (8, 8, 4) if self.a_dtype.bits == 64 else (16, wide, 256 // self.a_dtype.bits)
 
@@ -295,7 +301,8 @@ class PipelineStage:
 
     @property
     def barrier(self) -> Access:
-        """Return the barrier that its release arrives at."""
+        """Return the stage's barrier at which its release arrives: the full one for a producer, the empty one for a
+        consumer."""
         signalled = self.pipeline.full if self.side == "producer" else self.pipeline.empty
         return Access(signalled, (self.index,))
 
@@ -308,7 +315,7 @@ class StageTile(Access):
 
     @property
     def tile(self) -> Buffer:
-        """Return the buffer of one version."""
+        """Return the stage's tile as a buffer of one version: without the first dimension."""
         return dataclasses.replace(self.buffer, extents=self.buffer.extents[1:])
 
 
@@ -339,7 +346,7 @@ _KINDS = {
 
 
 def describe_value(value: Value) -> str:
-    """Return a description of a value for messages."""
+    """Return a description of a value for messages, as `the number 3` or `A, a float16 tensor of shape [m, 64]`."""
     match value:
         case bool() | None:
             return f"{value}"
@@ -395,9 +402,10 @@ def describe_value(value: Value) -> str:
 
 
 def _add_article(dtype: DType) -> str:
+    """Return a dtype's name with its article, `a` or `an`."""
     return f"an {dtype}" if dtype.name.startswith("i") else f"a {dtype}"
 
 
 def show_shape(shape: tuple[Extent, ...]) -> str:
-    """Format a shape as `[128, 64]` or `[m, 64]`."""
+    """Return a shape as text, as `[128, 64]` or `[m, 64]`."""
     return f"[{', '.join(map(show_extent, shape))}]"

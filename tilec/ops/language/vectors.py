@@ -30,9 +30,10 @@ _PAIR_DTYPES = (FLOAT32, BFLOAT16, FLOAT16)
 
 
 def _make_pairs(fn: Callable[[tuple[tile.Expr, ...], DType], tile.Expr]) -> Callable[[Call], Value]:
-    """Make the builder of a function of vectors of two floats from the function of one lane."""
+    """Make a function that builds a vector of two floats from a call by `fn`, which builds one lane."""
 
     def build_pair(call: Call) -> Value:
+        """Build the vector lane by lane; refuses arguments that are not vectors of two floats, all of one type."""
         types: list[Lanes] = []
         for name in call.arguments:
             value = call[name].value
@@ -48,10 +49,12 @@ def _make_pairs(fn: Callable[[tuple[tile.Expr, ...], DType], tile.Expr]) -> Call
 
 
 def _make_call(fn: str) -> Callable[[tuple[tile.Expr, ...], DType], tile.Expr]:
+    """Make a function that builds the call `fn` on one lane's operands."""
     return lambda row, dtype: tile.Call(fn, row, dtype)
 
 
 def _make_operator(op: tile.BinaryOp) -> Callable[[tuple[tile.Expr, ...], DType], tile.Expr]:
+    """Make a function that builds `x op y` on one lane's operands."""
     return lambda row, dtype: tile.Binary(op, row[0], row[1], dtype)
 
 
@@ -82,7 +85,7 @@ class WideAccess:
 
 
 def _make_wide_access(letters: str, bits: int) -> WideAccess:
-    """Make T.ldg128 and its like; `letters` tells loads from stores, and global from shared."""
+    """Make the row of T.ldg128 and its like; `letters` tells loads from stores, and global from shared."""
     scope: Literal["global", "shared"] = "global" if letters[2] == "g" else "shared"
     stores = letters.startswith("st")
     where = "a tensor" if scope == "global" else "a shared tile"
@@ -112,7 +115,8 @@ LDG = Signature("T.__ldg", (Parameter("load_or_buf"), Parameter("index", None)))
 
 
 def convert_vector(value: Argument, target: VectorType) -> Lanes:
-    """Convert a vector lane by lane; a number is converted and repeated in all lanes."""
+    """Return a vector converted lane by lane, or a number repeated in all lanes; raises an error for another number of
+    lanes."""
     if not isinstance(value.value, Lanes):
         return Lanes((cast_expr(as_expr(value), target.dtype),) * target.lanes)
     if len(value.value.parts) != target.lanes:
@@ -121,7 +125,8 @@ def convert_vector(value: Argument, target: VectorType) -> Lanes:
 
 
 def reinterpret_value(call: Call, value: Argument, dtype: Argument) -> Value:
-    """Reinterpret the bits as a type of the same size; either side may be a vector."""
+    """Return the bits of a scalar or vector as a type of the same size, scalar or vector; raises an error for other
+    sizes."""
     target, lanes = as_element_type(dtype)
     source = value.value if isinstance(value.value, Lanes) else Lanes((as_expr(value),))
     if target.bits * lanes != source.dtype.bits * len(source.parts) or BOOL in (target, source.dtype):
@@ -138,7 +143,8 @@ def reinterpret_value(call: Call, value: Argument, dtype: Argument) -> Value:
 
 
 def reinterpret_lanes(source: Lanes, target: DType) -> Lanes:
-    """Return the same bits as lanes of another type, the first lane in the lowest bits."""
+    """Return the same bits as lanes of another type, the first lane in the lowest bits; the original vector where it
+    fits. The original is the one that the source is a reinterpretation of."""
     if source.dtype == target:
         return source
     if source.origin is not None and source.origin.dtype == target:
@@ -157,6 +163,7 @@ def reinterpret_lanes(source: Lanes, target: DType) -> Lanes:
 
 
 def _convert_to_bits(part: tile.Expr, raw: DType) -> tile.Expr:
+    """Return a lane's bits as the unsigned type `raw`."""
     return part if part.dtype == raw else tile.Call("reinterpret", (part,), raw)
 
 
@@ -170,4 +177,5 @@ def _join_parts(parts: list[tile.Expr], raw: DType, wide: DType) -> tile.Expr:
 
 
 def _shift_bits(op: tile.BinaryOp, value: tile.Expr, by: tile.Expr) -> tile.Expr:
+    """Return the value shifted by a number of bits; itself for a shift by the constant 0."""
     return value if getattr(by, "value", None) == 0 else tile.Binary(op, value, by, value.dtype)

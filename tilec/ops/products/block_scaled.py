@@ -71,6 +71,7 @@ class ScaledGemm(TileOp):
 
     @property
     def commits(self) -> bool:
+        """Return whether the tensor cores arrive at a barrier for the product: it has one."""
         return self.barrier is not None
 
 
@@ -89,14 +90,14 @@ class ScaleCopy(TileOp):
 
 
 def select_mma_kind(dtype: DType, step: int) -> MmaKind:
-    """Return the kind of tcgen05.mma for A and B of this type and a scale every `step` elements."""
+    """Return the kind of tcgen05.mma for A and B of this type and a scale for every `step` elements along K."""
     if dtype != FLOAT4_E2M1:
         return "mxf8f6f4"
     return "mxf4nvf4" if step == 16 else "mxf4"
 
 
 def _read_operand(call: Call, name: str, scope: str) -> Region:
-    """Return an operand that must lie in shared or in tensor memory, as `scope` says."""
+    """Return an operand's region; raises an error if its buffer is not in the memory `scope`, shared or tmem."""
     buffer = call.buffer(name)
     made_by = {"shared": "T.alloc_shared", "tmem": "T.alloc_tmem"}[scope]
     if buffer is not None and buffer.scope != scope:
@@ -114,7 +115,9 @@ def _read_operand(call: Call, name: str, scope: str) -> Region:
 
 
 def _check_scaled_gemm(call: Call) -> TileOp:
-    """Return the product of a call of T.tcgen05_gemm_blockscaled."""
+    """Return the product of T.tcgen05_gemm_blockscaled, its leader unknown yet; raises errors for unfit types, shapes,
+    scales.
+    """
     a, b = _read_operand(call, "A", "shared"), _read_operand(call, "B", "shared")
     c, sfa, sfb = (_read_operand(call, name, "tmem") for name in ("C", "SFA_tmem", "SFB_tmem"))
     transposed = call.read_boolean("transpose_A"), call.read_boolean("transpose_B")
@@ -152,7 +155,7 @@ def _check_scaled_gemm(call: Call) -> TileOp:
 
 
 def _check_dtypes(call: Call, a: Region, b: Region, c: Region, transposed: tuple[bool, bool]) -> None:
-    """Refuse element types and storage orders that no block-scaled product takes."""
+    """Raise an error for element types and storage orders that no block-scaled product takes."""
     for name, region in (("A", a), ("B", b)):
         if region.buffer.dtype not in OPERAND_TYPES:
             raise_error(
@@ -183,12 +186,12 @@ def _check_dtypes(call: Call, a: Region, b: Region, c: Region, transposed: tuple
 
 
 def _fits_word(k: int, step: int) -> bool:
-    """Return whether one word has all scales of `k` elements, and so do the words of the tiles behind."""
+    """Return whether a word of four scales, each for `step` elements along K, covers `k`, here and in later tiles."""
     return k <= SCALES_PER_WORD * step and not (SCALES_PER_WORD * step % k if k > step else step % k)
 
 
 def _read_step(call: Call, name: str, dtype: DType, k: int) -> Granularity:
-    """Return the elements along K that share a scale, if K and the type allow it."""
+    """Return the number of elements along K that share a scale; raises an error if the type or K does not allow it."""
     step = call.read_integer(name)
     if step not in _GRANULARITIES[dtype]:
         call.refuse(name, f"{' or '.join(map(str, _GRANULARITIES[dtype]))} for {dtype}")
@@ -205,6 +208,7 @@ def _read_step(call: Call, name: str, dtype: DType, k: int) -> Granularity:
 
 
 def _list_scaled_gemm_effects(op: ScaledGemm) -> Effects:
+    """Return the effects of a block-scaled product: reads of all regions, a write of C."""
     a, b, c, *scales = op.regions
     return Effects((a, b, c, *scales), (c,))
 
@@ -212,7 +216,9 @@ def _list_scaled_gemm_effects(op: ScaledGemm) -> Effects:
 def decode_scales(
     words: NDArray[np.generic], rows: int, first: int, count: int, step: int, kind: str
 ) -> NDArray[np.floating]:
-    """Return the scale of each element of [rows, count], whose first column is element `first` along K."""
+    """Return the scale of each element of [rows, count], one for `step` elements along K, unpacked from words of four.
+    Column 0 is element `first` along K. `kind` tells the scales' format: ue4m3 for mxf4nvf4, else ue8m0.
+    """
     import numpy as np
 
     row = np.arange(rows)
@@ -229,7 +235,7 @@ def decode_scales(
 
 
 def _evaluate_scaled_gemm(op: ScaledGemm, env: Environment) -> None:
-    """Compute the block-scaled product in float64."""
+    """Compute the block-scaled product in float64, add C unless it is cleared, and write C."""
     import numpy as np
 
     a, b, c, sfa, sfb = op.regions
@@ -279,7 +285,7 @@ define_operation(
 
 @attach_facet(ScaledGemm, "lower")
 def lower_scaled_gemm(op: ScaledGemm, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to one tcgen05.mma with scales, and the arrival at its barrier."""
+    """Lower to one tcgen05.mma with scales, and the tensor cores' arrival if the product has a barrier."""
     a, b, c, sfa, sfb = (r.buffer for r in op.regions)
     scales = warp.Scales(sfa, sfb, op.start, op.a_step, op.b_step, (op.a_type, op.b_type), op.kind)
     transposed = op.transpose_A, op.transpose_B
@@ -291,7 +297,7 @@ def lower_scaled_gemm(op: ScaledGemm, context: LoweringContext) -> tuple[warp.Op
 
 @attach_facet(ScaledGemm, "demand")
 def list_scaled_gemm_demands(op: ScaledGemm, context: LoweringContext) -> tuple[Demand, ...]:
-    """List the demands of the product of the same tiles without scales."""
+    """List the demand of a block-scaled product: that of the same product without scales."""
     m, n, k = get_gemm_shape(op)
     rows, columns = min(m, ROWS), min(n, 256)
     count = (m // rows) * (n // columns) * (k * op.regions[0].buffer.dtype.bits // 8 // 32)
@@ -302,7 +308,7 @@ def list_scaled_gemm_demands(op: ScaledGemm, context: LoweringContext) -> tuple[
 
 
 def _check_scale_copy(call: Call) -> TileOp:
-    """Return the copy of a call of T.tcgen05_cp_warpx4."""
+    """Return the copy of T.tcgen05_cp_warpx4, its leader unknown yet; refuses all but 128 · n words to (128, 4 · n)."""
     source, destination = _read_operand(call, "smem_src", "shared"), _read_operand(call, "tmem_dst", "tmem")
     words = source.extent[-1]
     wanted = (ROWS, words // ROWS * SCALES_PER_WORD)
@@ -323,7 +329,7 @@ def _check_scale_copy(call: Call) -> TileOp:
 
 
 def _evaluate_scale_copy(op: ScaleCopy, env: Environment) -> None:
-    """Copy lines of scales to all four quarters of the lanes, in numpy."""
+    """Copy the words of scales to all four quarters of the lanes, in numpy."""
     import numpy as np
 
     source, destination = op.regions
@@ -351,6 +357,7 @@ define_operation(
 
 @attach_facet(ScaleCopy, "lower")
 def lower_scale_copy(op: ScaleCopy, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower a copy of scales to one tcgen05.cp issued by the leader."""
     source, destination = (r.buffer for r in op.regions)
     return (warp.TensorCopy(source, destination, op.leader, cursors=context.cursors, span=op.span),)
 
@@ -360,7 +367,8 @@ attach_facet(ScaleCopy, "demand")(list_no_demands)
 
 @attach_facet(ScaledGemm, "agrees")
 def verify_scaled_gemm(op: ScaledGemm) -> Iterator[str]:
-    """Yield violations among the operands, their types and their scales."""
+    """Yield a message where the operands of a block-scaled product disagree in shape, type, scale step or scale
+    storage."""
     a, b, c, *scales = op.regions
     if any(len(r.extent) < 2 or any(e != 1 for e in r.extent[:-2]) for r in op.regions):
         yield "every operand is a matrix"
@@ -392,7 +400,7 @@ def verify_scaled_gemm(op: ScaledGemm) -> Iterator[str]:
 
 @attach_facet(ScaleCopy, "agrees")
 def verify_scale_copy(op: ScaleCopy) -> Iterator[str]:
-    """Yield violations among the two regions of a copy of scales."""
+    """Yield a message where a copy of scales has no whole lines of 128 words, a wrong destination or another type."""
     source, destination = op.regions
     words = source.extent[-1]
     if words % ROWS or any(e != 1 for e in source.extent[:-1]) or len(destination.extent) < 2:

@@ -108,6 +108,7 @@ class Gemm(TileOp):
 
     @property
     def axes(self) -> tuple[Axis, ...]:
+        """Return the axes M, N and, accumulated, K along which the product can be split; none for a sparse product."""
         if self.metadata is not None:
             return ()
         a, b, c = (len(region.extent) for region in (self.a, self.b, self.c))
@@ -116,6 +117,7 @@ class Gemm(TileOp):
         return Axis(((0, m), (2, c - 2))), Axis(((1, n), (2, c - 1))), Axis(((0, k), (1, k_of_b)), folded=True)
 
     def continued(self) -> Gemm:
+        """Return the product without clearing C, to add to another part's result."""
         return replace(self, clear_accum=False)
 
 
@@ -133,13 +135,14 @@ class GemmOperands(Protocol):
 
 
 def get_gemm_shape(op: GemmOperands) -> tuple[int, int, int]:
-    """Return M, N and K; for a sparse A, K counts the stored elements."""
+    """Return M, N and K of a product, K as A stores it: half of it for a sparse A."""
     m, n = get_matrix_shape(op.c)
     return m, n, get_matrix_shape(op.a)[0 if op.transpose_A else 1]
 
 
 def _check_gemm(call: Call) -> Gemm:
-    """Check T.gemm. With C in tensor memory it is T.tcgen05_gemm, except that the barrier may be missing."""
+    """Return the product of a call of T.gemm: with C in tensor memory a T.tcgen05_gemm for which tilec may wait.
+    Without a barrier it does wait; `mbar` is refused for C elsewhere."""
     buffer = call.buffer("C")
     if buffer is not None and buffer.scope == "tmem":
         op = _check_tcgen05_gemm(call)
@@ -150,7 +153,7 @@ def _check_gemm(call: Call) -> Gemm:
 
 
 def _check_sparse_gemm(call: Call) -> Gemm:
-    """Return the product of a call of T.gemm_sp, whose metadata must fit A."""
+    """Return the product of a call of T.gemm_sp; raises an error for transpose_E, or metadata that does not fit A."""
     op = _check_product(call, "A_sparse")
     if call.read_boolean("transpose_E"):
         raise_error(
@@ -195,7 +198,9 @@ def _check_sparse_gemm(call: Call) -> Gemm:
 
 
 def _check_product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
-    """Check what dense and sparse products have in common; `left` is the name of A's parameter."""
+    """Return the product of a call, dense or sparse; raises errors for memories, types and shapes that do not fit.
+    `left` is the name of A's parameter, `sum_scopes` the row of `_SCOPES` for C.
+    """
     in_tensor_memory = sum_scopes != "C"
     a = _read_matrix(call, left, "A of tcgen05" if in_tensor_memory else "")
     by_mma = call.name == "T.gemm" and not in_tensor_memory
@@ -265,7 +270,8 @@ def _check_product(call: Call, left: str, sum_scopes: str = "C") -> Gemm:
 
 
 def _check_tcgen05_gemm(call: Call) -> Gemm:
-    """Return the product of a call with C in tensor memory."""
+    """Return the product of a call with C in tensor memory, with its barrier if it has one; raises an error if C is
+    also A."""
     op = _check_product(call, "A", "C in tensor memory")
     if op.regions[0].buffer == op.regions[2].buffer:
         raise_error(
@@ -280,7 +286,8 @@ def _check_tcgen05_gemm(call: Call) -> Gemm:
 
 
 def _read_matrix(call: Call, name: str, scopes: str = "") -> Region:
-    """Return an operand that must be a matrix in one of the memories that its name allows."""
+    """Return an operand's region; raises an error unless it is a matrix in a memory allowed for `scopes`, or for its
+    name."""
     buffer = call.buffer(name)
     if buffer is not None and buffer.scope not in _SCOPES[scopes or name]:
         called = {"shared": "shared tile", "tmem": "tile of T.alloc_tmem"}
@@ -310,7 +317,7 @@ def _read_matrix(call: Call, name: str, scopes: str = "") -> Region:
 
 
 def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
-    """Refuse element types that no product has together."""
+    """Raise an error for element types of A, B and C that no product has together."""
     if a != b and not {a, b} <= _MIXED_TYPES:
         buffers = ((key, call.buffer(key)) for key in ("A", "A_sparse", "B") if key in call.arguments)
         raise_error(
@@ -342,7 +349,7 @@ def _check_dtypes(call: Call, a: DType, b: DType, c: DType) -> None:
 def _refuse_shapes(
     call: Call, dimension: str, one: tuple[str, Region, int], other: tuple[str, Region, int], help_text: str | None
 ) -> None:
-    """Fail because two operands have different sizes along M, N or K."""
+    """Raise the error that two operands have different sizes along a dimension: M, N or K."""
     text = ", ".join(
         f"{name} is {show_shape(region.extent)} so {dimension} = {size}" for name, region, size in (one, other)
     )
@@ -357,12 +364,15 @@ def _refuse_shapes(
 
 
 def _list_gemm_effects(op: Gemm) -> Effects:
+    """Return the effects of a product: reads of A, B and metadata, and of C unless `clear_accum`; a write of C."""
     a, b, c, *metadata = op.regions
     return Effects((a, b, *metadata) if op.clear_accum else (a, b, c, *metadata), (c,))
 
 
 def _evaluate_gemm(op: Gemm, env: Environment) -> None:
-    """Compute the product. In a pair, each block holds its rows of A and half of the columns of B."""
+    """Compute the product in numpy and write C, in both blocks of a pair, each from its A and all columns of B. In a
+    pair, each block holds its rows of A and half of the columns of B.
+    """
     import numpy as np
 
     blocks = [env.peer(0), env.peer(1)] if op.is_paired else [env]
@@ -374,7 +384,8 @@ def _evaluate_gemm(op: Gemm, env: Environment) -> None:
 
 
 def _multiply_block(op: Gemm, columns: NDArray[np.generic], env: Environment) -> None:
-    """Compute the product of one block's A and these columns of B, in numpy."""
+    """Compute the product of one block's A and these columns of B, add C unless it is cleared, and write C. Floats are
+    float32 or, of float64 and integers, float64."""
     import numpy as np
 
     a, _, c, *metadata = op.regions
@@ -398,7 +409,7 @@ def _multiply_block(op: Gemm, columns: NDArray[np.generic], env: Environment) ->
 
 
 def _truncate_to_tf32(values: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Truncate float32 to tf32: tensor cores ignore the lowest 13 bits (PTX ISA, mma)."""
+    """Return float32 values with the lowest 13 bits zero, as tf32: tensor cores ignore them (PTX ISA, mma)."""
     import numpy as np
 
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
@@ -490,7 +501,7 @@ define_operation(
 
 @attach_facet(Gemm, "agrees")
 def verify_gemm(op: Gemm) -> Iterator[str]:
-    """Yield violations among the operands, their types and their memories."""
+    """Yield a message where operands of a product disagree in shape or type, or attributes do not fit its memories."""
     a, b, c, *metadata = op.regions
     for region in op.regions:
         if len(region.extent) < 2 or any(e != 1 for e in region.extent[:-2]):
@@ -523,7 +534,8 @@ def verify_gemm(op: Gemm) -> Iterator[str]:
 
 
 def _verify_scopes(op: Gemm) -> Iterator[str]:
-    """Verify that the attributes fit the scopes: leader, barrier and the like belong to C in tensor memory alone."""
+    """Yield a message where leader, barrier and the like do not fit the memory of A, B and C. They belong to C in
+    tensor memory alone."""
     a, b, c, *metadata = (region.buffer for region in op.regions)
     by_tensor_memory = c.scope == "tmem"
     given = [name for name in ("barrier", "clear_when", "held", "leader", "paired") if getattr(op, name) is not None]

@@ -17,7 +17,7 @@ MAX_COLUMNS = 256  # of one tcgen05.mma (PTX ISA, tcgen05 "Matrix shape")
 
 @attach_facet(Gemm, "lower")
 def lower_gemm(op: Gemm, context: LoweringContext) -> tuple[Operation, ...]:
-    """Lower a product to wgmma, tcgen05.mma or mma.sync, as its `via` says."""
+    """Lower a product to wgmma, tcgen05.mma with its barrier's arrival, or mma.sync, as its `via` says."""
     left, right, *_ = op.regions
     a, b, c, *more = (r.buffer for r in op.regions)
     metadata = more[0] if more else None
@@ -36,7 +36,8 @@ def lower_gemm(op: Gemm, context: LoweringContext) -> tuple[Operation, ...]:
 
 @attach_facet(Gemm, "demand")
 def list_gemm_demands(op: Gemm, context: LoweringContext) -> tuple[Demand, ...]:
-    """List the demands of a product by the instruction in its `via`."""
+    """List the demands of a product by the instruction in its `via`: the products, for mma.sync also the ldmatrix
+    loads."""
     a, b, c, *metadata = (r.buffer for r in op.regions)
     m, n, k = get_gemm_shape(op)
     if op.via == "wgmma":

@@ -24,14 +24,14 @@ SPARSE_DTYPES = ("float16", "bfloat16", "float32", "int8", "uint8", "float8_e4m3
 
 
 def count_metadata_columns(kept: int, dtype: DType, metadata: DType) -> int:
-    """Return the metadata elements of a row for `kept` stored elements of a row of A."""
+    """Return the number of metadata elements of a row of A with `kept` stored elements."""
     return (4 if dtype == FLOAT32 else 2) * kept // metadata.bits
 
 
 def draw_metadata(
     shape: tuple[int, ...], stored: DType, dtype: DType, generator: np.random.Generator
 ) -> NDArray[np.generic]:
-    """Draw legal metadata of type `stored` for rows of `dtype`."""
+    """Return random legal metadata of this shape and type `stored`, for rows of elements of `dtype`."""
     import numpy as np
 
     fields = np.array([0b0100, 0b1110] if dtype == FLOAT32 else [4, 8, 12, 9, 13, 14], np.uint8)
@@ -41,7 +41,7 @@ def draw_metadata(
 
 
 def expand_rows(kept: NDArray[np.floating], metadata: NDArray[np.generic], dtype: DType) -> NDArray[np.floating]:
-    """Return the dense rows of A, zeros included."""
+    """Return the dense rows of A: the kept elements at the positions that the metadata gives, zeros elsewhere."""
     import numpy as np
 
     octets = np.ascontiguousarray(metadata).view(np.uint8)

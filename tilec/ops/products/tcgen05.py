@@ -35,12 +35,15 @@ class TensorArrive(TileOp):
 
 
 def build_tensor_arrive(op: TileOp) -> warp.TensorArrive:
-    """Build the arrival of an operation that `commits`."""
+    """Build the tensor cores' arrival at an operation's own barrier, issued by its leader."""
     assert op.leader is not None
     return warp.TensorArrive(get_barrier(op), op.leader, op.is_paired, span=op.span)
 
 
 def _check_tensor_arrive(call: Call) -> TileOp:
+    """Return the arrival of T.tcgen05_mma_arrive, in both blocks of a pair with `arrive_2cta`; its leader is unknown
+    yet.
+    """
     paired: Literal[True] | None = True if call.read_boolean("arrive_2cta") else None
     return TensorArrive(as_barrier(call["mbar"], call.name), UNKNOWN_LEADER, paired, span=call.span)
 
@@ -63,6 +66,7 @@ define_operation(
 
 @attach_facet(TensorArrive, "lower")
 def lower_tensor_arrive(op: TensorArrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to the tensor cores' arrival at the barrier."""
     return (build_tensor_arrive(op),)
 
 

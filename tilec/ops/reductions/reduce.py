@@ -60,6 +60,8 @@ class Reduce(TileOp):
 
     @property
     def axes(self) -> tuple[Axis, ...]:
+        """Return one axis for each kept dimension and an accumulated one for `dim`; none if the result keeps `dim`,
+        with extent 1."""
         rank = len(self.source.extent)
         if len(self.destination.extent) != rank - 1:
             return ()
@@ -67,6 +69,7 @@ class Reduce(TileOp):
         return *(Axis(((0, d), (1, e))) for e, d in enumerate(kept)), Axis(((0, self.dim),), folded=True)
 
     def continued(self) -> Reduce:
+        """Return the reduction that includes the destination's old value, to add to another part's result."""
         return replace(self, clear=False)
 
     @property
@@ -79,7 +82,8 @@ BITWISE_KINDS = ("bitand", "bitor", "bitxor")
 
 
 def _check_reduce(kind: Kind, call: Call) -> TileOp:
-    """Return the reduction of a call of T.reduce_sum and its like."""
+    """Return the reduction of a call; raises errors for tensors, a missing dimension, and types or shapes that do not
+    fit."""
     title, help_text = f"{call.name} works on tiles, not on tensors", "T.copy it to a fragment first"
     src, dst = (call.read_tile(name, title, help_text) for name in ("buffer", "out"))
     extents, result = get_kept_extents(src), get_kept_extents(dst)
@@ -133,17 +137,19 @@ def _check_reduce(kind: Kind, call: Call) -> TileOp:
 
 
 def get_kept_extents(region: Region) -> tuple[int, ...]:
-    """Return the extents that `dim` counts: all of a whole tile, of a part only those above 1."""
+    """Return the extents that `dim` counts: all of a whole buffer, of a part only those above 1."""
     return region.extent if region.is_whole else region.shape
 
 
 def _list_reduce_effects(op: Reduce) -> Effects:
+    """Return the effects of a reduction: the destination is written, and read too unless it is cleared."""
     src, dst = op.regions
     return Effects((src,) if op.clear else (src, dst), (dst,))
 
 
 def _evaluate_reduce(op: Reduce, env: Environment) -> None:
-    """Compute the reduction in numpy, in the widest type of its kind."""
+    """Compute the reduction in numpy in the widest type of its kind, and write it, combined with the old value unless
+    cleared."""
     import numpy as np
 
     src, dst = op.regions
@@ -167,7 +173,7 @@ def _evaluate_reduce(op: Reduce, env: Environment) -> None:
 
 
 def _make_spelling(kind: Kind, what: str) -> Spelling:
-    """Make T.reduce_sum and its like; `what` is the result in words."""
+    """Make the name T.reduce_KIND; `what` is the result in words."""
     return Spelling(
         Signature(
             f"T.reduce_{kind}",
@@ -198,7 +204,7 @@ REDUCE = define_operation(
 
 @attach_facet(Reduce, "lower")
 def lower_reduce(op: Reduce, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to one reduction, with scratch memory where a row crosses warps."""
+    """Lower to one reduction of warp IR, with scratch shared memory where a row crosses warps."""
     source, destination = (r.buffer for r in op.regions)
     dim = op.dim
     layout = context.fragments[source.name]
@@ -213,8 +219,8 @@ def lower_reduce(op: Reduce, context: LoweringContext) -> tuple[warp.Operation, 
 
 
 def is_reducible(layout: Fragment, dim: int) -> bool:
-    """Return whether a row along `dim` can be reduced: within a warp its lanes must differ in bits of the lane index,
-    across warps the row must take whole warps."""
+    """Return whether a row along `dim` can be reduced in this layout. Within a warp its lanes must differ in bits of
+    the lane index; across warps the row must take whole warps."""
     below = 1
     for axis in layout.threads:
         above = below * axis.size
@@ -228,7 +234,7 @@ def is_reducible(layout: Fragment, dim: int) -> bool:
 
 
 def count_crossing_warps(layout: Fragment, dim: int) -> int:
-    """Return the number of warps that hold parts of one row along `dim`."""
+    """Return the number of warps that hold parts of one row along `dim`; 1 if it stays within a warp."""
     below, warps = 1, 1
     for axis in layout.threads:
         if axis.dim == dim:
@@ -240,12 +246,14 @@ def count_crossing_warps(layout: Fragment, dim: int) -> int:
 
 @attach_facet(Reduce, "demand")
 def list_reduce_demands(op: Reduce, context: LoweringContext) -> tuple[Demand, ...]:
+    """Return the demand of reducing all elements of the source's buffer, also where only a part of it is reduced."""
     return (make_demand("reduce", elements=math.prod(op.regions[0].buffer.shape), threads=context.threads),)
 
 
 @attach_facet(Reduce, "agrees")
 def verify_reduce(op: Reduce) -> Iterator[str]:
-    """Yield violations among the two regions, the dimension and the type."""
+    """Yield a message where a reduction's dimension does not exist, the shapes or types differ, or the kind lacks the
+    type."""
     source, result = op.regions
     extents = get_kept_extents(source)
     if op.dim >= len(extents):

@@ -86,7 +86,8 @@ class Reducer:
 
 
 def read_kind(call: Call, dtype: DType) -> tuple[Kind, bool]:
-    """Return the kind of a T.alloc_reducer, and whether each thread has a part of every element."""
+    """Return the kind of a T.alloc_reducer, and whether each thread has a part of every element; raises errors for
+    others. Not every type has every kind."""
     kind, replication = call["op"].value, call["replication"].value
     if kind not in KINDS:
         call.refuse("op", " or ".join(f'"{k}"' for k in KINDS))
@@ -105,7 +106,7 @@ def read_kind(call: Call, dtype: DType) -> tuple[Kind, bool]:
 
 
 def read_update(call: Call) -> tuple[Access, tile.Expr]:
-    """Return the element that T.reducer_update adds to, and the value that it adds."""
+    """Return the element that T.reducer_update adds to, and the value in its type; refuses anything but one element."""
     access = call["target"].value
     if not isinstance(access, Access) or access.has_extent:
         call.refuse("target", "one element of a reducer, as in acc[i]")
@@ -113,6 +114,7 @@ def read_update(call: Call) -> tuple[Access, tile.Expr]:
 
 
 def build_contribution(reducer: Reducer, access: Access, value: tile.Expr, call: Call) -> tile.Store:
+    """Return the atomic store by which a value is combined into a thread's part of a reducer's element."""
     indices = tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
     return tile.Store(reducer.parts, indices, value, call.span, ATOMICS[reducer.kind])
 
@@ -121,7 +123,7 @@ def build_contribution(reducer: Reducer, access: Access, value: tile.Expr, call:
 
 
 def _read_whole_reducer(call: Call, name: str) -> tile.Region:
-    """Return all of the fragment that a T.alloc_reducer made."""
+    """Return all of a fragment as a region, as T.alloc_reducer makes them; refuses any other argument."""
     buffer = call.buffer(name)
     if buffer is None or buffer.scope != "fragment" or not (region := call.read_region(name)).is_whole:
         call.refuse(name, "a buffer of T.alloc_reducer")
@@ -129,7 +131,7 @@ def _read_whole_reducer(call: Call, name: str) -> tile.Region:
 
 
 def _check_reducer_init(call: Call) -> tile.TileOp:
-    """Return the operation of a call of T.reducer_init; its kind is filled in later."""
+    """Return the operation of a call of T.reducer_init with its initial value; the kind is filled in later."""
     region = _read_whole_reducer(call, "reducer")
     given = call["init"].value is not None
     seed = as_expr(call["init"], region.buffer.dtype) if given else None
@@ -137,12 +139,12 @@ def _check_reducer_init(call: Call) -> tile.TileOp:
 
 
 def _get_seed(op: ReducerInit) -> tile.Expr:
-    """Return the initial value of the result, in the reducer's dtype."""
+    """Return the initial value of the result: the given one, else the kind's identity element."""
     return make_identity(op.kind, op.parts.buffer.dtype) if op.value is None else op.value
 
 
 def _evaluate_reducer_init(op: ReducerInit, env: Environment) -> None:
-    """Set all parts to the initial value: the reference has one part of each element."""
+    """Write the initial value to all parts in numpy: the reference has one part of each element."""
     import numpy as np
 
     (parts,) = op.regions
@@ -167,7 +169,7 @@ define_operation(
 
 @attach_facet(ReducerInit, "lower")
 def lower_reducer_init(op: ReducerInit, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Set one part of each element to the initial value, the others to the identity element."""
+    """Lower to a nest that sets one part of each element to the initial value, the others to the identity element."""
     parts = op.regions[0].buffer
     layout = context.fragments[parts.name]
     variables = tuple(tile.Var(f"%e{d}") for d in range(len(parts.shape)))
@@ -181,11 +183,12 @@ def lower_reducer_init(op: ReducerInit, context: LoweringContext) -> tuple[warp.
 
 @attach_facet(ReducerInit, "demand")
 def list_reducer_init_demands(op: ReducerInit, context: LoweringContext) -> tuple[Demand, ...]:
+    """Return the demand of setting all parts."""
     return (make_demand("elementwise", ops=1, elements=_count_parts(op, context), threads=context.threads),)
 
 
 def _count_parts(op: ReducerInit | FinalizeReducer, context: LoweringContext) -> int:
-    """Return the number of parts of all elements together."""
+    """Return the number of parts of all elements together: registers times threads."""
     layout: Fragment = context.fragments[op.regions[0].buffer.name]
     return layout.register_count * context.threads
 
@@ -194,7 +197,8 @@ def _count_parts(op: ReducerInit | FinalizeReducer, context: LoweringContext) ->
 
 
 def _check_finalize_reducer(call: Call) -> tile.TileOp:
-    """Return the operation of a call of T.finalize_reducer; its kind is filled in later."""
+    """Return the operation of a call of T.finalize_reducer into `dst`, or in place; raises an error for an unfit `dst`.
+    The kind is filled in later."""
     source = _read_whole_reducer(call, "reducer")
     given: Argument = call["dst"]
     if given.value is None:
@@ -222,7 +226,7 @@ def _check_finalize_reducer(call: Call) -> tile.TileOp:
 
 
 def _evaluate_finalize_reducer(op: FinalizeReducer, env: Environment) -> None:
-    """Copy the parts: the reference has one part of each element."""
+    """Copy the parts to the destination in numpy: the reference has one part of each element."""
     parts, destination = op.regions
     value: Any = env.read(parts)
     env.write(destination, value)
@@ -256,7 +260,7 @@ ACROSS_COPIES = -1
 
 @attach_facet(FinalizeReducer, "lower")
 def lower_finalize_reducer(op: FinalizeReducer, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to a reduction across the copies of each element."""
+    """Lower to a reduction across the parts of each element, with scratch shared memory where they cross warps."""
     parts, destination = (r.buffer for r in op.regions)
     layout = context.fragments[parts.name]
     scratch = None
@@ -269,12 +273,13 @@ def lower_finalize_reducer(op: FinalizeReducer, context: LoweringContext) -> tup
 
 @attach_facet(FinalizeReducer, "demand")
 def list_finalize_reducer_demands(op: FinalizeReducer, context: LoweringContext) -> tuple[Demand, ...]:
+    """Return the demand of reducing all parts."""
     return (make_demand("reduce", elements=_count_parts(op, context), threads=context.threads),)
 
 
 @attach_facet(ReducerInit, "agrees")
 def verify_reducer_init(op: ReducerInit) -> Iterator[str]:
-    """Yield violations of the region and the initial value's type."""
+    """Yield a violation if the region is not a whole buffer, or the initial value has another type."""
     yield from verify_whole_buffer(op.regions[0])
     if (value := op.value) is not None:
         yield from verify_value_dtype(value, op.regions[0])
@@ -282,7 +287,7 @@ def verify_reducer_init(op: ReducerInit) -> Iterator[str]:
 
 @attach_facet(FinalizeReducer, "agrees")
 def verify_finalize_reducer(op: FinalizeReducer) -> Iterator[str]:
-    """Yield violations among the two regions."""
+    """Yield a violation if the regions are not whole buffers of one shape and type."""
     for region in op.regions:
         yield from verify_whole_buffer(region)
     yield from verify_same_shape(*op.regions)

@@ -41,7 +41,8 @@ class Scan(tile.TileOp):
 
 
 def _check_scan(kind: Kind, call: Call) -> tile.TileOp:
-    """Return the scan of a call of T.cumsum or T.cummax."""
+    """Return the scan of a call; raises errors for tensors, a missing dimension, and shapes or types that do not
+    fit."""
     title, help_text = f"{call.name} works on tiles, not on tensors", "T.copy it to a tile first"
     src = call.read_tile("src", title, help_text)
     dst = src if call["dst"].value is None else call.read_tile("dst", title, help_text)
@@ -76,7 +77,7 @@ def _check_scan(kind: Kind, call: Call) -> tile.TileOp:
 
 
 def _evaluate_scan(op: Scan, env: Environment) -> None:
-    """Compute the scan in numpy."""
+    """Compute the scan in numpy, floats in float64, from the end if reversed, and write it."""
     import numpy as np
 
     src, dst = op.regions
@@ -90,7 +91,7 @@ def _evaluate_scan(op: Scan, env: Environment) -> None:
 
 
 def expand_scan(op: Scan, allocate: Callable[[tile.Buffer], tile.Buffer]) -> tuple[tile.Stmt, ...]:
-    """Return the statements that do the scan; `allocate` makes the two shared tiles that they alternate between."""
+    """Return statements that do the scan in doubling steps, alternating between two shared tiles from `allocate`."""
     src, dst = op.regions
     dim, reverse = op.dim, op.reverse
     kind: tile.BinaryOp = "add" if op.kind == "sum" else "max"
@@ -122,11 +123,12 @@ def expand_scan(op: Scan, allocate: Callable[[tile.Buffer], tile.Buffer]) -> tup
 
 
 def _make_whole_region(buffer: tile.Buffer, op: Scan) -> tile.Region:
+    """Return all of a buffer as a region, at the scan's place in the source."""
     return tile.Region(buffer, tuple(tile.int32_const(0) for _ in buffer.shape), buffer.shape, op.span)
 
 
 def _make_spelling(name: str, kind: Kind, what: str) -> Spelling:
-    """Make T.cumsum or T.cummax; `what` is the combined value in words."""
+    """Make the name T.cumsum or T.cummax; `what` is the combined value in words."""
     return Spelling(
         Signature(
             f"T.{name}",
@@ -152,17 +154,19 @@ define_operation(
 
 @attach_facet(Scan, "lower")
 def lower_scan(op: Scan, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Raise `InternalError`: scans are expanded before they are lowered."""
     raise InternalError("T.cumsum and T.cummax are expanded before they are lowered")
 
 
 @attach_facet(Scan, "demand")
 def list_scan_demands(op: Scan, context: LoweringContext) -> tuple[Demand, ...]:
+    """Raise `InternalError`: scans are expanded before they are priced."""
     raise InternalError("T.cumsum and T.cummax are expanded before they are priced")
 
 
 @attach_facet(Scan, "agrees")
 def verify_scan(op: Scan) -> Iterator[str]:
-    """Yield violations among the two regions, the dimension and the type."""
+    """Yield a message where the scan's dimension does not exist, the shapes differ, or its kind lacks the type."""
     source, result = op.regions
     if op.dim >= len(source.extent):
         yield f"dim is {op.dim}, {source.buffer.name} has {len(source.extent)} dimensions"

@@ -71,6 +71,7 @@ class Arrive(tile.TileOp):
 
     @property
     def reaches_blocks(self) -> bool:
+        """Return whether the arrival is at the barrier of another block."""
         return self.block is not None
 
 
@@ -118,13 +119,14 @@ BARRIER_OPERATIONS = (AllocBarrier, Arrive, AwaitBarrier, ExpectTx, CpAsyncArriv
 
 
 def get_barrier(op: tile.TileOp) -> warp.Barrier:
-    """Return the barrier of an operation, for warp IR."""
+    """Return the kernel's own barrier of an operation in warp IR; it must have one."""
     assert op.barrier is not None
     return warp.Barrier(op.barrier.buffer.name, op.barrier.indices[0])
 
 
 def as_barrier(argument: Argument, name: str) -> tile.Load:
-    """Return one barrier: an element of T.alloc_barrier's result, or all of the result if it is one barrier."""
+    """Return the one barrier that an argument is, as a load of it; raises an error for several barriers and other
+    values."""
     match argument.value:
         case tile.Buffer(scope="barrier", extents=(1,)) as buffer:
             index: tile.Expr = tile.int32_const(0)
@@ -151,7 +153,8 @@ def as_barrier(argument: Argument, name: str) -> tile.Load:
 
 
 def read_arrival_counts(call: Call) -> tuple[int, ...]:
-    """Return the arrival counts of a call of T.alloc_barrier."""
+    """Return the arrival counts of a call of T.alloc_barrier, one for each barrier; raises errors for counts out of
+    range."""
     _check_positive_counts(call)
     counts = as_shape(call["arrive_count"], "the count of a barrier")
     for count in counts:
@@ -161,7 +164,7 @@ def read_arrival_counts(call: Call) -> tuple[int, ...]:
 
 
 def _check_positive_counts(call: Call) -> None:
-    """Refuse counts below 1: a barrier without arrivals completes phase after phase by itself, or never."""
+    """Raise an error for counts below 1: a barrier without arrivals completes phase after phase by itself, or never."""
     value = call["arrive_count"].value
     items = value if isinstance(value, tuple) else (value,)
     if any(isinstance(i, int) and not isinstance(i, bool) and i < 1 for i in items):
@@ -175,16 +178,19 @@ def _check_positive_counts(call: Call) -> None:
 
 
 def build_allocation(barriers: tile.Buffer, counts: tuple[int, ...]) -> AllocBarrier:
-    """Return the statement that makes the barriers."""
+    """Return the statement that makes the barriers of a buffer with these arrival counts."""
     return AllocBarrier(tile.Load(barriers, (tile.int32_const(0),)), counts, span=barriers.span)
 
 
 def _check_allocation(call: Call) -> tile.TileOp:
+    """Raise the error that a call of T.alloc_barrier needs a name: it stands where no variable is assigned."""
     raise_error("not-a-value", f"{call.name} needs a name", call.span, help=f"write `name = {call.name}(count)`")
 
 
 def _check_arrive(call: Call) -> tile.TileOp:
-    """Return the arrival of a call, perhaps at the barrier of another block."""
+    """Return the arrival of a call, at the barrier of block `cta_id` if that is given, as an int32; refuses a float
+    there.
+    """
     op = Arrive(as_barrier(call["mbarrier"], call.name), span=call.span)
     if "cta_id" not in call.arguments or call["cta_id"].value is None:
         return op
@@ -195,7 +201,8 @@ def _check_arrive(call: Call) -> tile.TileOp:
 
 
 def _check_await_barrier(call: Call) -> tile.TileOp:
-    """Return the wait of a call of T.barrier_wait."""
+    """Return the wait of a call of T.barrier_wait; refuses a parity that is a float, or a constant other than 0 and
+    1."""
     parity = as_expr(call["parity"])
     if parity.dtype.is_float:
         call.refuse("parity", "0 or 1")
@@ -206,7 +213,9 @@ def _check_await_barrier(call: Call) -> tile.TileOp:
 
 
 def _check_expect_tx(arrives: bool, call: Call) -> tile.TileOp:
-    """Return the announcement of bytes that a call makes, with an arrival if `arrives`."""
+    """Return the announcement of a call's bytes, and with `arrives` an arrival, its leader unknown; refuses bad
+    numbers.
+    """
     announced = call.read_integer("tx")
     if not 0 < announced <= MAX_ARRIVALS:
         call.refuse("tx", f"a number of bytes, 1 to {MAX_ARRIVALS:,}")
@@ -306,26 +315,31 @@ define_operation(
 
 @attach_facet(AllocBarrier, "lower")
 def lower_allocation(op: AllocBarrier, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Return no operations: the barriers are made before the roles begin."""
     return ()  # before the roles begin
 
 
 @attach_facet(Arrive, "lower")
 def lower_arrive(op: Arrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to the arrival of each thread, or of each warp, under its condition."""
     return (warp.Arrive(get_barrier(op), op.condition, op.by_warps is not None, op.block, span=op.span),)
 
 
 @attach_facet(AwaitBarrier, "lower")
 def lower_await_barrier(op: AwaitBarrier, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to the wait for the barrier's phase of this parity."""
     return (warp.BarrierWait(get_barrier(op), op.parity, op.unless, span=op.span),)
 
 
 @attach_facet(ExpectTx, "lower")
 def lower_expect_tx(op: ExpectTx, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to the leader's announcement of bytes, with its arrival if the operation arrives."""
     return (warp.ExpectBytes(get_barrier(op), op.bytes, op.leader, op.arrives, span=op.span),)
 
 
 @attach_facet(CpAsyncArrive, "lower")
 def lower_cp_async_arrive(op: CpAsyncArrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to the arrival that follows each thread's cp.async copies."""
     return (warp.CopiesArrive(get_barrier(op), op.condition, span=op.span),)
 
 
@@ -335,7 +349,7 @@ for _operation in BARRIER_OPERATIONS:
 
 @attach_facet(AllocBarrier, "agrees")
 def verify_allocation(op: AllocBarrier) -> Iterator[str]:
-    """Yield violations among the barriers, their counts and the fields of a pipeline."""
+    """Yield a violation if the counts do not match the barriers, or only some fields of a pipeline are given."""
     made, counted = op.barrier.buffer, len(op.counts)
     if made.shape != (counted,):
         yield f"{show_declared(made)} does not match the {counted} barriers of counts"

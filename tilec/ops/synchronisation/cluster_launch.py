@@ -46,7 +46,7 @@ class TryCancel(tile.TileOp):
 
 
 def is_try_cancel(stmt: object) -> TypeGuard[TryCancel]:
-    """Return whether the statement requests the work of another block."""
+    """Return whether a statement requests the work of another block by cluster launch control."""
     return isinstance(stmt, TryCancel)
 
 
@@ -54,7 +54,8 @@ def is_try_cancel(stmt: object) -> TypeGuard[TryCancel]:
 
 
 def _read_answer(argument: Argument, name: str) -> tile.Buffer:
-    """Return an argument that must be a shared tile of four words."""
+    """Return an argument as the shared tile of four uint32 words that an answer needs; raises an error for any
+    other."""
     value = argument.value
     if not isinstance(value, tile.Buffer) or (value.scope, value.extents, value.dtype) != (
         "shared",
@@ -73,14 +74,16 @@ def _read_answer(argument: Argument, name: str) -> tile.Buffer:
 
 
 def _check_try_cancel(call: Call) -> tile.TileOp:
-    """Return the request of a call of T.clc_try_cancel."""
+    """Return the request of a call of T.clc_try_cancel, for the answer's tile and its barrier; its leader is unknown
+    yet.
+    """
     answer = _read_answer(call["result"], call.name)
     region = tile.Region(answer, (tile.int32_const(0),), (ANSWER_WORDS,), call["result"].span)
     return TryCancel(region, as_barrier(call["mbarrier"], call.name), UNKNOWN_LEADER, announces=True, span=call.span)
 
 
 def _evaluate_try_cancel(op: TryCancel, env: Environment) -> None:
-    """Write the answer of a failed request."""
+    """Write four words of 0, the answer of a failed request: in the reference each request fails."""
     import numpy as np
 
     env.write(op.regions[0], np.zeros(ANSWER_WORDS, np.uint32))
@@ -106,6 +109,7 @@ define_operation(
 
 @attach_facet(TryCancel, "lower")
 def lower_try_cancel(op: TryCancel, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to the leader's request, which announces the answer's bytes to its barrier."""
     return (warp.TryCancel(op.answer.buffer, get_barrier(op), op.leader, op.announces, span=op.span),)
 
 
@@ -116,9 +120,10 @@ attach_facet(TryCancel, "demand")(list_no_demands)
 
 
 def _make_query(fn: str) -> Callable[[Call], Value]:
-    """Make the builder of a query of the answer's words."""
+    """Make a function that builds the query `fn` of an answer from a call."""
 
     def build_query(call: Call) -> Value:
+        """Build the int32 call of the query on the answer's four words."""
         answer = _read_answer(call["result"], call.name)
         words: tuple[tile.Expr, ...] = tuple(tile.Load(answer, (tile.int32_const(i),)) for i in range(ANSWER_WORDS))
         return tile.Call(fn, words, INT32)
@@ -127,7 +132,7 @@ def _make_query(fn: str) -> Callable[[Call], Value]:
 
 
 def _evaluate_query(*words: Any) -> Any:
-    """Return the result of each query on a failed request."""
+    """Return 0 for each answer: in the reference each request has failed."""
     import numpy as np
 
     return np.zeros_like(words[0], np.int32)
@@ -148,7 +153,7 @@ REFERENCES: dict[str, Callable[..., Any]] = dict.fromkeys(_QUERIES, _evaluate_qu
 
 @attach_facet(TryCancel, "agrees")
 def verify_try_cancel(op: TryCancel) -> Iterator[str]:
-    """Yield a violation if the answer is not a whole tile of four words."""
+    """Yield a violation if the answer is not a whole tile of four uint32 words."""
     answer = op.regions[0]
     if not answer.is_whole or (answer.extent, answer.buffer.dtype) != ((ANSWER_WORDS,), UINT32):
         yield f"{answer.buffer.name} must have the {ANSWER_WORDS} words of an answer"

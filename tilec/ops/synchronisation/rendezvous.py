@@ -103,26 +103,29 @@ class Rendezvous(TileOp):
 
     @property
     def kind(self) -> RendezvousKind:
+        """Return the row of `RENDEZVOUS` for this rendezvous."""
         return RENDEZVOUS[self.what]
 
 
 def is_for_every_role(stmt: object) -> TypeGuard[Rendezvous]:
-    """Return whether each role of a block executes the statement: without some threads the others would wait for ever,
-    or go on too early."""
+    """Return whether the statement is a rendezvous that each role of a block executes. Without some threads the others
+    would wait for ever, or go on too early."""
     return isinstance(stmt, Rendezvous) and stmt.kind.roles
 
 
 def _make_spelling(what: str, kind: RendezvousKind) -> Spelling:
-    """Make the `T.*` name of one kind of rendezvous."""
+    """Make the documented `T.*` name of one kind of rendezvous."""
 
     def check_rendezvous(call: Call) -> TileOp:
+        """Return the rendezvous of a call, which has no arguments."""
         return Rendezvous(what=what, span=call.span)
 
     return Spelling(Signature(kind.spelled, ()), kind.doc, check_rendezvous)
 
 
 def _evaluate_rendezvous(op: Rendezvous, env: Environment) -> None:
-    """Suspend the block: `interp`, which runs the blocks, lets it go on when the others have arrived."""
+    """Suspend the block at the rendezvous: `interp`, which runs the blocks, lets it go on when the others have
+    arrived."""
     env.rendezvous(op.what)
 
 
@@ -136,7 +139,8 @@ define_operation(
 
 @attach_facet(Rendezvous, "lower")
 def lower_rendezvous(op: Rendezvous, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to the waits for copies, then to the barrier of the cluster or the grid."""
+    """Lower to waits for the awaited tiles' copies, then to the cluster's or grid's barrier; two kinds wait for no
+    copies. These are T.cluster_wait and T.pdl_sync."""
     tiles = tuple(dict.fromkeys(region.buffer.name for region in op.regions))
     waits = (warp.Await(tiles, True, cursors=context.cursors, span=op.span),) if tiles else ()
     match op.what:
@@ -159,5 +163,6 @@ attach_facet(Rendezvous, "demand")(list_no_demands)
 
 @attach_facet(Rendezvous, "agrees")
 def verify_rendezvous(op: Rendezvous) -> Iterator[str]:
+    """Yield a violation unless the operation has a counter exactly if it synchronises the grid."""
     if (op.counter is not None) != (op.what == "sync_grid"):
         yield "sync_grid needs a counter, the other kinds must not have one"

@@ -82,17 +82,18 @@ OrderingStatement = BlockBarrier | Fence | Rendezvous | CommitCopies | WaitCopie
 
 
 def is_ordering_statement(stmt: tile.Stmt) -> TypeGuard[OrderingStatement]:
-    """Return whether the statement only orders others."""
+    """Return whether a statement only orders others: a barrier, a fence, a rendezvous, or a commit or wait of
+    copies."""
     return isinstance(stmt, OrderingStatement)
 
 
 def is_sync_list_wait(op: tile.TileOp) -> bool:
-    """Return whether the operation is the wait of a `sync` list."""
+    """Return whether an operation is the wait that a loop's `sync` list asks for."""
     return isinstance(op, WaitCopies) and op.rendezvous is not None
 
 
 def get_spelling(op: OrderingStatement) -> str:
-    """Return the statement's spelling in a kernel."""
+    """Return how a kernel spells an ordering statement: its `T.*` name, or `sync=`."""
     match op:
         case WaitCopies(rendezvous=True):
             return "sync="
@@ -109,13 +110,15 @@ def get_spelling(op: OrderingStatement) -> str:
 
 
 def make_buffer_region(buffer: tile.Buffer, span: Span) -> tile.Region:
-    """Return a region for all of a buffer: the whole of a tile, one element of a tensor."""
+    """Return a region that stands for all of a buffer: the whole of a tile, but the first element of a tensor."""
     extent = (1,) * len(buffer.extents) if buffer.scope == "global" else buffer.shape
     return tile.Region(buffer, tuple(tile.int32_const(0) for _ in extent), extent, span)
 
 
 def _check_block_barrier(call: Call) -> tile.TileOp:
-    """Return the barrier of a call of T.sync_threads, perhaps a named one."""
+    """Return the barrier of T.sync_threads: of all threads, or with `arrive_count` of that many, perhaps numbered. A
+    `barrier_id` without a count is ignored, one outside 0 to 15 refused.
+    """
     if call["barrier_id"].value is not None and not 0 <= call.read_integer("barrier_id") < 16:
         call.refuse("barrier_id", "a number from 0 to 15")
     if call["arrive_count"].value is None:
@@ -125,7 +128,7 @@ def _check_block_barrier(call: Call) -> tile.TileOp:
 
 
 def _check_wait_copies(call: Call) -> tile.TileOp:
-    """Return the wait of a call of T.ptx_wait_group."""
+    """Return the wait of a call of T.ptx_wait_group; refuses a negative number of groups."""
     pending = call.read_integer("n")
     if pending < 0:
         call.refuse("n", "0 or more")
@@ -133,6 +136,7 @@ def _check_wait_copies(call: Call) -> tile.TileOp:
 
 
 def _list_ordering_effects(op: tile.TileOp) -> Effects:
+    """Return the effects of an ordering statement: reads of its regions, the tiles that it waits for."""
     return Effects(op.regions, ())
 
 
@@ -197,13 +201,14 @@ define_operation(
 
 @attach_facet(WaitCopies, "lower")
 def lower_wait_copies(op: WaitCopies, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to the wait for the awaited tiles' copies; to nothing if there are none."""
     return _await_tiles(op, context, readers=False)
 
 
 def _await_tiles(
     op: WaitCopies | BlockBarrier, context: LoweringContext, *, readers: bool
 ) -> tuple[warp.Operation, ...]:
-    """Return the wait for the awaited tiles, if there are any."""
+    """Return the wait for the awaited tiles' copies, and their readers if `readers`; nothing if no tile is awaited."""
     if not op.awaited:
         return ()
     tiles = tuple(dict.fromkeys(region.buffer.name for region in op.awaited))
@@ -212,7 +217,7 @@ def _await_tiles(
 
 @attach_facet(BlockBarrier, "lower")
 def lower_block_barrier(op: BlockBarrier, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to the wait for copies, then to a barrier of the role or a named one."""
+    """Lower to the wait for copies and readers of awaited tiles, then to a barrier of the role or a named one."""
     waits = _await_tiles(op, context, readers=True)
     if op.id is not None:
         assert op.threads is not None
@@ -223,11 +228,13 @@ def lower_block_barrier(op: BlockBarrier, context: LoweringContext) -> tuple[war
 
 @attach_facet(Fence, "lower")
 def lower_fence(op: Fence, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to a proxy fence; to nothing on a target without an asynchronous proxy."""
     return () if op.via == "nothing" else (warp.ProxyFence(span=op.span),)
 
 
 @attach_facet(CommitCopies, "lower")
 def lower_commit_copies(op: CommitCopies, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to the commit of a group of cp.async copies."""
     return (warp.CpAsyncCommit(span=op.span),)
 
 
@@ -237,11 +244,13 @@ for _operation in (BlockBarrier, Fence, CommitCopies, WaitCopies):
 
 @attach_facet(BlockBarrier, "agrees")
 def verify_block_barrier(op: BlockBarrier) -> Iterator[str]:
+    """Yield a violation if a numbered barrier has no number of threads, or one that is not whole warps."""
     if op.id is not None and (op.threads is None or op.threads % 32):
         yield "a barrier with a number is for whole warps"
 
 
 @attach_facet(WaitCopies, "agrees")
 def verify_wait_copies(op: WaitCopies) -> Iterator[str]:
+    """Yield a violation if the number of pending groups is missing."""
     if op.pending is None:
         yield "'pending' is missing"

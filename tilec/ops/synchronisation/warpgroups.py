@@ -57,7 +57,9 @@ class NamedArrive(TileOp):
 
 
 def _check_set_registers(call: Call) -> TileOp:
-    """Return the operation of a call that sets the registers of a warpgroup."""
+    """Return the operation that sets a warpgroup's registers; refuses counts but multiples of 8, 24 to 256, and a wrong
+    `is_inc`.
+    """
     count = call.read_integer("reg_count")
     if not FEWEST_REGISTERS <= count <= MOST_REGISTERS or count % 8:
         call.refuse("reg_count", f"a multiple of 8, {FEWEST_REGISTERS} to {MOST_REGISTERS}")
@@ -67,7 +69,7 @@ def _check_set_registers(call: Call) -> TileOp:
 
 
 def _check_wait_wgmma(call: Call) -> TileOp:
-    """Return the wait of a call of T.wait_wgmma."""
+    """Return the wait of a call of T.wait_wgmma; refuses a negative number of products."""
     pending = call.read_integer("num_mma")
     if pending < 0:
         call.refuse("num_mma", "0 or more")
@@ -75,7 +77,8 @@ def _check_wait_wgmma(call: Call) -> TileOp:
 
 
 def read_named_barrier(call: Call, count: str) -> tuple[int, int]:
-    """Return the number of a named barrier and the number of its threads, given by parameter `count`."""
+    """Return the number of a named barrier and of its threads, given by parameter `count`; refuses numbers out of
+    range. Threads come in whole warps."""
     number, threads = call.read_integer("barrier_id"), call.read_integer(count)
     if not 0 <= number < 16:
         call.refuse("barrier_id", "a number from 0 to 15")
@@ -130,16 +133,19 @@ define_operation(
 
 @attach_facet(SetRegisters, "lower")
 def lower_set_registers(op: SetRegisters, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to setmaxnreg if `via` says so, else to nothing."""
     return (warp.SetRegisters(op.count, span=op.span),) if op.via == "setmaxnreg" else ()
 
 
 @attach_facet(WaitWgmma, "lower")
 def lower_wait_wgmma(op: WaitWgmma, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to the wait for wgmma if `via` says so, else to nothing."""
     return (warp.WgmmaWait(op.pending, span=op.span),) if op.via == "wgmma" else ()
 
 
 @attach_facet(NamedArrive, "lower")
 def lower_named_arrive(op: NamedArrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to an arrival at the named barrier that does not wait."""
     return (warp.NamedBarrier(op.id, op.threads, False, span=op.span),)
 
 

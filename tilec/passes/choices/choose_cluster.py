@@ -2,18 +2,21 @@
 
 In a product, neighbours along x read the same rows of A, and neighbours along y the same columns of B. As a cluster of
 two, each loads half of such a tile for both (TMA multicast), which halves the reads of the L2 cache: on an H100 a
-persistent product of 4096³ rose from 704 to 734 TFLOP/s (a public measurement; none of ours). Larger clusters share
-more, but a cluster of multiprocessors (GPC) does not always have room for another cluster of four.
+persistent product of 4096³ rose from 704 to 734 TFLOP/s (a public measurement; on an H200 it gains nothing, as its
+tiles come as fast as shared memory takes them). Larger clusters share more, but a cluster of multiprocessors (GPC) does
+not always have room for another cluster of four.
 
-The rule: blocks run in pairs along the axis along which they share the larger tile, x if both are equal,
+Blocks run in pairs along the axis along which they share the larger tile, x if both are equal, if the model predicts
+that this saves time (`LEAST_GAIN`), and
 
-* if the machine has clusters and multiplies by wgmma, whose loops signal other blocks like their own; * if the grid is
-known when compiling, and has an even number of blocks along that axis; * if both blocks run the same iterations, load
-that tile at the same time as far as the compiler sees, and the tile can   be split into two slices; * if the grid is
-persistent and each pipelined loop only loads tiles and multiplies them, so that both blocks keep the   same pace; or if
-loops keep the L2 cache nearly busy (`MIN_CACHE_LOAD`), as in attention, or busier still in a single   wave of blocks
-(`MIN_CACHE_LOAD_ONE_WAVE`), where less is gained, and the blocks' waiting for each other at the   beginning and at the
-end has to be paid for.
+* if the machine has clusters and multiplies by wgmma, whose loops signal other blocks like their own;
+* if the grid is known when compiling, and has an even number of blocks along that axis;
+* if both blocks run the same iterations, load that tile at the same time as far as the compiler sees, and the tile can
+  be split into two slices;
+* if the grid is persistent and each pipelined loop only loads tiles and multiplies them, so that both blocks keep the
+  same pace; or if loops keep the L2 cache nearly busy (`MIN_CACHE_LOAD`), as in attention, or busier still in a single
+  wave of blocks (`MIN_CACHE_LOAD_ONE_WAVE`), where less is gained, and the blocks' waiting for each other at the
+  beginning and at the end has to be paid for.
 
 A machine with tcgen05 multiplies for both blocks at once where they share columns (`grid.cta_pair_products`), so pairs
 serve that, whichever tile is larger. The grid must be as above, and the model must predict a gain: a lower bound of the
@@ -23,6 +26,7 @@ loops' intervals, as where loads of tiles take longer than products.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
@@ -41,6 +45,7 @@ from tilec.passes.choices.question import (
 )
 from tilec.passes.cost.estimate import find_deciding_axes
 from tilec.passes.cost.kernel import BlockWalk, build_loop_nest, build_machine, find_innermost_loops
+from tilec.passes.cost.launch_time import LaunchForm, LaunchTimer, list_launch_forms
 from tilec.passes.grid.cta_pair_products import pair_products
 from tilec.passes.grid.rasterisation_order import has_own_order
 from tilec.passes.layout.assign_layouts import LayoutAssignment
@@ -60,7 +65,9 @@ simulate`, at 0.94 attention takes a tenth less in pairs, or a twenty-fifth (fla
 FlashAttention-3 has pairs there too. A single wave of a product at 0.9 takes a hundredth more, one at 1.8 a seventh
 less (gemm.tl, gemm/swiglu.tl); on an H200 one at 1.4 takes a seventh more (gemm.tl, 512×3072×768)."""
 LEAST_GAIN = Fraction(1, 20)
-"""The fraction of the interval that products of pairs have to save: blocks of a pair wait for each other."""
+"""The fraction of the interval that products of pairs have to save, or of the time that loads of pairs do: blocks of a
+pair wait for each other. On an H200 pairs for which the model predicts less gain 0.5 % of the time at best, and cost up
+to 8 % (benchmarks/results/h200-2026-11-26-c30a4ca2/decided.json)."""
 
 
 def choose_cluster(state: KernelState) -> QuestionGenerator[KernelState]:
@@ -118,17 +125,46 @@ def _ask_for_cluster(
         )
         return choose_none(why, *fitting.values())
     uneven = {"xyz"[axis] for axis in find_deciding_axes(kernel)}
-    shared = {axis: _find_shared_tiles(assignment, axis) for axis in fitting if axis not in uneven}
-    axis, (size, tiles) = max(shared.items(), key=lambda found: found[1][0], default=("", (0, "")))
-    if not size:
+    found = {axis: _find_shared_tiles(assignment, axis) for axis in fitting if axis not in uneven}
+    # The axis along which blocks share the larger tile is tried first: x if both are equal.
+    shared = {axis: tiles for axis, (size, tiles) in sorted(found.items(), key=lambda one: -one[1][0]) if size}
+    if not shared:
         return choose_none(
             "no adjacent blocks of a grid with an even extent load the same tile at the same time", *fitting.values()
         )
-    others = (_build_candidate(tile.NO_CLUSTER), *(fitting[other] for other in fitting if other != axis))
-    why = f"adjacent blocks along {axis} need the same {tiles}, the most bytes that two blocks can share"
-    if not keep_pace:
-        why = f"{why}, and loops keep the L2 cache busy for {show_share(load)} of their time"
-    return make_ruled_question("cluster", "the compiler", why, fitting[axis], *others)
+    form = next((form for form in list_launch_forms(assignment, target) if form.is_persistent == walks), None)
+    if form is None:
+        return choose_none("no block seems to fit a multiprocessor", *fitting.values())
+    return _weigh_pairs(assignment, shared, target, form)
+
+
+def _weigh_pairs(
+    assignment: LayoutAssignment, shared: Mapping[str, str], target: Target, form: LaunchForm
+) -> Question[tile.Cluster]:
+    """Ask whether pairs launch in less time than blocks without a cluster. `shared` names the tiles that the blocks of
+    a pair share, by the pair's axis."""
+    alone = _build_candidate(tile.NO_CLUSTER)
+    pairs = {axis: _build_candidate(PAIRS[axis]) for axis in shared}
+
+    def count_cycles(cluster: tile.Cluster) -> int:
+        axis = next((axis for axis in shared if PAIRS[axis] == cluster), None)
+        considered = assignment if axis is None else mark_multicast(_set_pair_cluster(assignment, axis))
+        return LaunchTimer(considered, target).predict_cycles(form)
+
+    def explain_outcome(outcome: Outcome) -> str:
+        axis = next((axis for axis, one in pairs.items() if one.answer == outcome.chosen), None)
+        if axis is None:
+            needs = "; ".join(f"adjacent blocks along {axis} need the same {tiles}" for axis, tiles in shared.items())
+            return (
+                f"{needs}: loading them once saves less than {show_share(float(LEAST_GAIN))} of the time by the model"
+            )
+        saved = 1 - outcome.prices[outcome.chosen] / max(outcome.prices[alone.answer], 1)
+        need = f"adjacent blocks along {axis} need the same {shared[axis]}"
+        return f"{need}: loading them once saves {show_share(saved)} of the time by the model"
+
+    return Question(
+        "cluster", (alone, *pairs.values()), price=count_cycles, explain=explain_outcome, least_gain=LEAST_GAIN
+    )
 
 
 def _estimate_cache_load(assignment: LayoutAssignment, target: Target) -> float:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilec.analysis.rings import find_pipelined_loops
+from tilec.ir.tile import Bind, Expr, If, Kernel, Load, Var, walk_expr, walk_statements
 from tilec.passes.choices.block_order import LEAST_GAIN, MAX_TILES, simulate_dynamic, simulate_persistent
 from tilec.passes.choices.question import (
     Candidate,
@@ -47,11 +49,17 @@ def _ask_for_persistence(state: KernelState, residency: int) -> Question[bool]:
     walks = Candidate(f"{at_once} blocks walk over {blocks}", lambda: True, option)
     if options.tile_scheduler != "auto":
         return make_ruled_question("persistent grid", "the command line", option, walks, stays)
+    is_dealt = why_not_dynamically_scheduled(kernel, target) is None
+    if not is_dealt and _may_data_skip_loops(kernel):
+        skipped = (
+            "only data know which blocks have work: the hardware gives a free multiprocessor the next one, while with "
+            "a static stride some blocks would get much more of it"
+        )
+        return make_ruled_question("persistent grid", "the compiler", skipped, stays, walks)
     why = "a block loads its next tile while it computes and stores the last"
     tiles = estimate_blocks(assignment, target, MAX_TILES)
     if tiles is None:
         return make_ruled_question("persistent grid", "the compiler", why, walks, stays)
-    is_dealt = why_not_dynamically_scheduled(kernel, target) is None
     # If blocks differ in duration, the hardware's scheduler absorbs errors of the estimate, a static stride does not:
     # causal attention whose two prices are alike is 2 to 6 % slower on an H200 with a persistent grid.
     is_even = len({each.cycles for each in tiles}) == 1
@@ -73,3 +81,17 @@ def _ask_for_persistence(state: KernelState, residency: int) -> Question[bool]:
         )
 
     return Question("persistent grid", order, price=count_cycles, explain=explain_outcome, least_gain=LEAST_GAIN)
+
+
+def _may_data_skip_loops(kernel: Kernel) -> bool:
+    """Return whether a block runs its pipelined loops only if elements of a tensor say so, as where sequences have
+    lengths of their own."""
+    values = {stmt.var: stmt.value for stmt in walk_statements(kernel.body) if isinstance(stmt, Bind)}
+
+    def reads_elements(expr: Expr) -> bool:
+        parts = list(walk_expr(expr))
+        inside = (values[part] for part in parts if isinstance(part, Var) and part in values)
+        return any(isinstance(part, Load) for part in parts) or any(map(reads_elements, inside))
+
+    branches = (stmt for stmt in walk_statements(kernel.body) if isinstance(stmt, If))
+    return any(find_pipelined_loops(branch.then) and reads_elements(branch.condition) for branch in branches)

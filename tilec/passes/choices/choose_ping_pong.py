@@ -1,9 +1,10 @@
 """Decision: ping-pong, that is whether the consumer warpgroups of a loop run independently, and alternate at the tensor
 cores (`loop.assign_roles`).
 
-Then one computes while another one multiplies; but each has issue slots and tiles of its own, and more instructions are
-issued. The lower bound of the interval decides without a schedule. If both bounds are equal, as where products fill the
-interval, the longest dependence cycle beside products decides: it says how easily the bound is reached.
+Then one computes while another one multiplies; but each has issue slots and tiles of its own, more instructions are
+issued, and it takes time to alternate (`PING_PONG_CYCLES`). The lower bound of the interval decides without a schedule.
+If both bounds are equal, as where products fill the interval, the longest dependence cycle beside products decides: it
+says how easily the bound is reached.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ from tilec.passes.loop.explain_loops import name_ping_pong_decision
 from tilec.passes.state import KernelState
 from tilec.sched.lower_bounds.bounds import Bound, Bounds, Unschedulable, compute_bounds
 from tilec.sched.problem import Problem
+
+PING_PONG_CYCLES = 700
+"""What an iteration in turns takes beyond its lower bound: 450 to 830 cycles in five attention kernels on an H200.
+Warpgroups that stay together take no more than scheduled there (causal.tl, flash_attention.tl with heads of 64 and 128;
+benchmarks/results/h200-2026-11-26-c30a4ca2/decided.json)."""
 
 
 def choose_ping_pong(state: KernelState) -> QuestionGenerator[KernelState]:
@@ -64,15 +70,17 @@ def _ask_for_ping_pong(what: str, division: PingPongVariants, max_interval: int 
     are_alike = least == possible and cycles[0] > cycles[1] and not is_transposed
     if are_alike:
         least, possible = cycles
+    possible += PING_PONG_CYCLES
 
     def explain_outcome(outcome: Outcome) -> str:
         if outcome.chosen != "no" and are_alike:
-            room = f"the dependences between iterations take {possible} cycles instead of {least}"
+            room = f"the dependences between iterations take {cycles[1]} cycles instead of {cycles[0]}"
             return (
                 f"one warpgroup computes while another multiplies: no interval is below {of_one.mii} cycles, and {room}"
             )
         if outcome.chosen == "no":
-            return f"no interval is below {of_more.mii} cycles with ping-pong, or below {of_one.mii} without"
+            added = f", and ping-pong takes {PING_PONG_CYCLES} more" if of_more.mii < of_one.mii else ""
+            return f"no interval is below {of_more.mii} cycles with ping-pong, or below {of_one.mii} without{added}"
         return "one warpgroup computes while another multiplies"
 
     if max_interval is not None and of_one.mii > max_interval:

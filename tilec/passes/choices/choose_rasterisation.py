@@ -63,8 +63,6 @@ def choose_rasterisation(
         )
     if options.opt_level < DECIDING_LEVEL:
         return keep_order(f"decided from -O{DECIDING_LEVEL} on")
-    if assignment.roles:
-        return keep_order("the kernel has explicit roles")
     if has_own_order(kernel):
         return keep_order("blocks may wait for earlier blocks")
     if not is_persistent or why_not_dynamically_scheduled(kernel, target) is None:

@@ -2,14 +2,17 @@
 
 A warp that only loads never delays those that compute, and in a persistent grid it loads the next block's tiles while
 the last one is stored. But its block takes more threads, and a ring that is too short for the latency of its loads
-stalls it all the same. There several blocks on a multiprocessor, whose warps are all alike, hide each other's waits.
-The model weighs the two for loops that only load tiles and multiply them: it knows too little of what others compute.
+stalls it all the same. There several blocks on a multiprocessor, whose warps are all alike, hide each other's waits;
+and where statements of a loop wait for one another, they hide these waits too. The model weighs the two, for loops that
+only load tiles and multiply them from their levels, for others also from the lower bounds of their intervals.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 from tilec.analysis.rings import find_pipelined_loops
 from tilec.ir.tile import For, walk_statements
@@ -23,13 +26,18 @@ from tilec.passes.choices.question import (
     ask_question,
     make_ruled_question,
 )
-from tilec.passes.cost.estimate import DoesNotFit, StageOption, predict_by_stages
+from tilec.passes.cost.estimate import DoesNotFit, StageOption, estimate_residency, predict_by_stages
+from tilec.passes.cost.launch_time import LaunchTimer, list_launch_forms
+from tilec.passes.loop.build_problem import build_ready_problems
 from tilec.passes.state import LAYOUTS_ROW, Explorer, KernelState
+from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
 from tilec.support.diagnostics import CompileError
+from tilec.support.identity import IdentityKey
 from tilec.support.options import DECIDING_LEVEL
 
-LEAST_GAIN = Fraction(1, 12)
-"""The fraction of the predicted cycles that warps which are all alike have to save."""
+LEAST_GAIN, LEAST_GAIN_OF_OTHERS = Fraction(1, 12), Fraction(3, 20)
+"""The fraction of the predicted cycles that warps which are all alike have to save, in products and in other kernels,
+of which the model knows less."""
 MIN_ROUNDS = 4
 """How often a loop has to go through its ring, at least, for the ring's length to matter: in a shorter loop the load of
 its first tiles does, which a persistent grid hides."""
@@ -64,17 +72,15 @@ def _ask_for_roles(state: KernelState, explore: Explorer) -> Question[KernelStat
     if state.strategy == "warp-specialize":
         return make_ruled_question("roles", "the command line", "--pipeline-strategy warp-specialize", by_role)
     why = "a producer warp prefetches tiles by TMA"
-    expected = _predict_as_written(state) if all(map(_is_plain_product, loops)) else None
-    if expected is None or options.opt_level < DECIDING_LEVEL or expected.iterations < MIN_ROUNDS * expected.stages:
-        alike = Candidate(_ALIKE, lambda: None, "--pipeline-strategy unspecialize")
-        return make_ruled_question("roles", "the compiler", why, by_role, alike)
-
-    def assign_alike_layouts() -> KernelState | None:
-        asked = replace(state.kernel, asks=tuple(sorted({*state.kernel.asks, "unspecialised"})))
-        try:
-            return explore(replace(state, kernel=asked, layouts=None), LAYOUTS_ROW)
-        except CompileError:
-            return None
+    alike = Candidate(_ALIKE, lambda: None, "--pipeline-strategy unspecialize")
+    by_rule = make_ruled_question("roles", "the compiler", why, by_role, alike)
+    if options.opt_level < DECIDING_LEVEL:
+        return by_rule
+    if not all(map(_is_plain_product, loops)):
+        return _weigh_launches(state, by_role, partial(_assign_alike_layouts, state, explore), why) or by_rule
+    expected = _predict_as_written(state)
+    if expected is None or expected.iterations < MIN_ROUNDS * expected.stages:
+        return by_rule
 
     def count_cycles(considered: KernelState) -> int | None:
         found = expected if considered is state else _predict_as_written(considered)
@@ -90,8 +96,66 @@ def _ask_for_roles(state: KernelState, explore: Explorer) -> Question[KernelStat
             "hide it from each other"
         )
 
-    alike = Candidate(_ALIKE, assign_alike_layouts, "--pipeline-strategy unspecialize", (lambda: expected.busy,))
+    assign = partial(_assign_alike_layouts, state, explore)
+    alike = Candidate(_ALIKE, assign, "--pipeline-strategy unspecialize", (lambda: expected.busy,))
     return Question("roles", (by_role, alike), price=count_cycles, explain=explain_outcome, least_gain=LEAST_GAIN)
+
+
+def _assign_alike_layouts(state: KernelState, explore: Explorer) -> KernelState | None:
+    """Return the kernel with warps that are all alike; None where it cannot be built so."""
+    asked = replace(state.kernel, asks=tuple(sorted({*state.kernel.asks, "unspecialised"})))
+    try:
+        return explore(replace(state, kernel=asked, layouts=None), LAYOUTS_ROW)
+    except CompileError:
+        return None
+
+
+def _weigh_launches(
+    state: KernelState, by_role: Candidate[KernelState], assign_alike: Callable[[], KernelState | None], why: str
+) -> Question[KernelState] | None:
+    """Ask which roles launch in less time; None where the model has no price for a kernel."""
+    timer = _time_launches(state)
+    expected = None if timer is None else _price_launches(timer)
+    if timer is None or expected is None:
+        return None
+
+    def count_cycles(considered: KernelState) -> int | None:
+        if considered is state:
+            return expected
+        # Alone on its multiprocessor a block has nobody to hide its waits.
+        other = _time_launches(considered)
+        residency = estimate_residency(state.assignment, state.target)
+        return None if other is None else _price_launches(other, residency + 1)
+
+    def explain_outcome(outcome: Outcome) -> str:
+        if outcome.chosen == by_role.answer:
+            return why
+        return "several blocks of a multiprocessor hide the waits of each other's statements"
+
+    alike = Candidate(_ALIKE, assign_alike, "--pipeline-strategy unspecialize", (lambda: timer.least_cycles,))
+    return Question(
+        "roles", (by_role, alike), price=count_cycles, explain=explain_outcome, least_gain=LEAST_GAIN_OF_OTHERS
+    )
+
+
+def _time_launches(state: KernelState) -> LaunchTimer | None:
+    """Return what predicts the kernel's launches, from the lower bounds of its loops' intervals; None where its grid is
+    known at launch only, or a loop has no schedule."""
+    if not all(isinstance(extent, int) for extent in state.kernel.grid):
+        return None
+    try:
+        problems = build_ready_problems(state.assignment, state.target)
+        intervals = {IdentityKey(one.loop): compute_bounds(one.problem).mii for one in problems}
+    except (CompileError, Unschedulable):
+        return None
+    return LaunchTimer(state.assignment, state.target, intervals)
+
+
+def _price_launches(timer: LaunchTimer, blocks: int = 1) -> int | None:
+    """Return the cycles of the kernel's fastest form with this many blocks a multiprocessor or more; None without
+    any."""
+    forms = [form for form in list_launch_forms(timer.assignment, timer.target) if form.together >= blocks]
+    return min(map(timer.predict_cycles, forms), default=None)
 
 
 def _is_plain_product(loop: For) -> bool:

@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 RULES: Mapping[str, str] = {
     "CTA pairs": "pairs load less in a given cluster, and cost nothing",
-    "cluster": "blocks in step load less; the cost of waiting for blocks out of step is not known",
+    "cluster": "priced, where a producer warp loads tiles that the blocks of a pair share",
     "loop": "the number of its stages is priced, and one is a candidate",
     "mask": "fewer iterations test the mask, and none does more work",
     "multicast": "blocks load less in a given cluster, and it costs nothing",
     "overlap": "with overlap the solver can still choose every schedule without it",
     "persistent grid": "priced, unless the grid or the work of its blocks is known only at launch",
     "programmatic dependent launch": "the previous kernel and how it ends are not known",
-    "roles": "the estimate assumes that loads cost the other warps nothing in either form",
+    "roles": "priced, unless the grid is known only at launch, or a product has too few iterations",
     "tile scheduler": "priced, unless the grid or the work of its blocks is known only at launch",
 }
 """Decisions by a rule though other answers are possible, and why no price distinguishes these."""

@@ -102,7 +102,7 @@ def predict_by_stages(
     kernel, loops, sms = assignment.kernel, find_innermost_loops(assignment), target.limit("sms")
     registers = estimate_registers(assignment, target)
     threads = assignment.block_threads
-    rooms = _find_stage_options(assignment, loops, registers, threads, target) if must_fit else [(1, 1)]
+    rooms = find_stage_options(assignment, loops, registers, threads, target) if must_fit else [(1, 1)]
     extents = [extent for extent in kernel.grid if isinstance(extent, int)]
     is_known = len(extents) == len(kernel.grid)
     x, y, z = (*extents, 1, 1, 1)[:3] if is_known else (1, 1, 1)
@@ -162,9 +162,7 @@ def estimate_blocks(assignment: LayoutAssignment, target: Target, most: int) -> 
     if len(extents) < len(kernel.grid) or not 0 < math.prod(extents) <= most:
         return None
     try:
-        stages = max(
-            stages for stages, _ in _find_stage_options(assignment, loops, 0, assignment.block_threads, target)
-        )
+        stages = max(stages for stages, _ in find_stage_options(assignment, loops, 0, assignment.block_threads, target))
     except DoesNotFit:
         return None
     walk = BlockWalk(assignment, target, loops)
@@ -236,7 +234,8 @@ def estimate_residency(assignment: LayoutAssignment, target: Target) -> int:
     registers = int(estimate_registers(assignment, target) * ASSEMBLED_SHARE)
     sizes = {name: layout.bytes for name, layout in assignment.shared.items()}
     ringed = (
-        sum(sizes[name] for name in _find_loaded_tiles(loop) & set(sizes)) * (_max_stages(loop) - 1) for loop in loops
+        sum(sizes[name] for name in _find_loaded_tiles(loop) & set(sizes)) * (find_most_stages(loop) - 1)
+        for loop in loops
     )
     smem = sum(sizes.values()) + sum(ringed)
     return max(count_ctas_per_sm(smem, registers, assignment.block_threads, read_occupancy_limits(target)), 1)
@@ -251,7 +250,7 @@ def count_step_registers(product: tile.TileOp, assignment: LayoutAssignment, tar
     return -(-read // count_steps_along_k(product) // (4 * assignment.kernel.threads))
 
 
-def _find_stage_options(
+def find_stage_options(
     assignment: LayoutAssignment, loops: tuple[tile.For, ...], registers: int, threads: int, target: Target
 ) -> Iterator[tuple[int, int]]:
     """Yield the numbers of stages with which a block fits a multiprocessor, and how many blocks then do."""
@@ -269,8 +268,8 @@ def _find_stage_options(
         raise DoesNotFit(f"{threads} threads of about {registers} registers do not fit a multiprocessor")
 
     def list_options() -> Iterator[tuple[int, int]]:
-        for stages in range(1, max((_max_stages(loop) for loop in loops), default=1) + 1):
-            versions = (min(stages, _max_stages(loop)) for loop in loops)
+        for stages in range(1, max((find_most_stages(loop) for loop in loops), default=1) + 1):
+            versions = (min(stages, find_most_stages(loop)) for loop in loops)
             smem = least - outside + sum(size * (n - 1) for size, n in zip(ringed, versions, strict=True))
             smem = max(smem, outside)
             if smem <= most_bytes and (
@@ -292,14 +291,15 @@ def _count_bytes_outside(assignment: LayoutAssignment, loops: tuple[tile.For, ..
     return sum(size for name, size in sizes.items() if name not in inside)
 
 
-def _max_stages(loop: tile.For) -> int:
+def find_most_stages(loop: tile.For) -> int:
+    """Return the most versions that the tiles of a loop may have."""
     return DEFAULT_STAGES if loop.num_stages is None else max(loop.num_stages, 1)
 
 
 def _limit_stages(loop_nest: LoopNest, loop: tile.For, stages: int) -> LoopNest:
     """Return the loop's levels with so many stages, or as many as it may have."""
     outer, *inner = loop_nest.levels
-    return replace(loop_nest, levels=(replace(outer, stages=min(stages, _max_stages(loop))), *inner))
+    return replace(loop_nest, levels=(replace(outer, stages=min(stages, find_most_stages(loop))), *inner))
 
 
 def _find_loaded_tiles(loop: tile.For) -> set[str]:

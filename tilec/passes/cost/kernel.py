@@ -12,26 +12,42 @@ from tilec.analysis.rings import find_pipelined_loops, is_load
 from tilec.analysis.scalar_definitions import find_scheduled_statements
 from tilec.analysis.thresholds import select_likely_branch
 from tilec.analysis.trip_count import estimate_trip_count
+from tilec.analysis.usage import find_tensor_directions
 from tilec.ir import tile
 from tilec.ir.expr import extent_to_size
 from tilec.ir.multicast import count_multicast_blocks
 from tilec.ops.copies.copy import Copy
-from tilec.passes.cost.model import Level, LoopCost, Machine, OccupancyLimits, predict_level_times
+from tilec.passes.cost.known_values import (
+    Contents,
+    KnownValues,
+    assigns_scalars,
+    assume_contents,
+    find_scalar_store,
+)
+from tilec.passes.cost.model import Clock, Level, LoopCost, Machine, OccupancyLimits, predict_level_times
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import ScheduledLoop, loops_to_schedule
 from tilec.passes.loop.price.product_steps import price_product_steps
 from tilec.passes.loop.price.statement_price import count_demands, is_asynchronous
-from tilec.rewriting.fold_constants import compute_expr, fold_expr
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.support.sizes import evaluate_size
 from tilec.target.table import Target
 
 MAX_SAMPLED_BLOCKS = 1024
-"""The most blocks of a grid that are walked, at equal distances, so that those of a causal kernel count alike."""
+"""The most blocks of a grid that are walked: enough that the short and the long ones of a causal kernel count alike."""
+UNLIMITED = 1 << 30
+GOLDEN_RATIO = (5**0.5 - 1) / 2
 TENSOR_SLOT = "tc_and_mma"
+SMEM_PORT = "shared memory port"
+"""What all accesses to shared memory hold together: reads and writes of the tensor cores, of TMA and of threads share
+128 bytes a cycle. On an H200 a SwiGLU product reads 84 and writes 42, and its tensor cores are busy two thirds of the
+time (benchmarks/results/h200-2026-11-26/profiles.json)."""
+SMEM_SLOTS = ("tp_smem_rd", "tp_smem_wr")
 COMPUTE_SLOTS = (TENSOR_SLOT, "alu_or_fmaheavy", "dual_alu", "xu")
 """The slots that compute; all others bring operands."""
+SHARED_SLOTS = (*COMPUTE_SLOTS, SMEM_PORT)
+"""The slots that the blocks of a multiprocessor share, and that no wait of one leaves to the others."""
 _LOAD_KINDS = ("tma.load", "cp.async", "ld.global")
 _TRANSFER_SLOTS = ("tp_gnic_rd",)
 
@@ -76,6 +92,11 @@ class StatementPrice:
     loaded: int
     held: Mapping[str, int]
 
+    @property
+    def busy(self) -> int:
+        """The cycles from one such statement to the next if others hide its latency."""
+        return max(self.issue, *self.held.values(), 0)
+
 
 class BlockWalk:
     """A walk of a block through a kernel. Of the loops in `whole` it counts the iterations, and walks one. Any other
@@ -88,9 +109,18 @@ class BlockWalk:
         target: Target,
         whole: Iterable[tile.For],
         sizes: Mapping[str, int] | None = None,
+        contents: Contents | None = None,
     ) -> None:
-        """`sizes` are those that the kernel learns at launch, where they are known."""
-        self.assignment, self.target, self.sizes = assignment, target, sizes or {}
+        """`sizes` are those that the kernel learns at launch, and `contents` those of tensors that decide how often
+        loops run, where they are known: others are assumed."""
+        self.assignment, self.target = assignment, target
+        params = (p for p in assignment.kernel.params if isinstance(p, tile.Var))
+        self.sizes = {p: sizes[p.name] for p in params if p.name in sizes} if sizes else {}
+        self.given = contents or {}
+        self.assumed = assume_contents(assignment.kernel, self.sizes, self.given)
+        limits = {limit.name: limit.value for limit in target.limits}
+        # A statement that waits for what it loads itself meets a path that is not full.
+        self.load_wait = limits.get("tma_latency_cycles", UNLIMITED)
         self.whole = {IdentityKey(loop) for loop in whole}
         self.prices: dict[IdentityKey[tile.Stmt], StatementPrice] = {}
         self.deciding: dict[IdentityKey[tile.For], tuple[frozenset[tile.Var], frozenset[tile.Var]]] = {}
@@ -99,8 +129,9 @@ class BlockWalk:
     def walk_block(self, place: Sequence[int]) -> BlockCost:
         """Return the work of a block. Explicit roles run side by side: the block takes as long as the longest."""
         if self.assignment.roles:
+            by_name = {var.name: size for var, size in self.sizes.items()}
             roles = [
-                BlockWalk(part.assignment, self.target, (), self.sizes).walk_block(place)
+                RoleWalk(part.assignment, self.target, (), by_name, self.given).walk_block(place)
                 for part in self.assignment.roles
             ]
             slots = dict.fromkeys(slot for role in roles for slot in role.held)
@@ -108,55 +139,70 @@ class BlockWalk:
             return BlockCost({}, max(role.around for role in roles), sum(role.loaded for role in roles), held)
         kernel = self.assignment.kernel
         found = BlockCost()
-        sizes = {p: self.sizes[p.name] for p in kernel.params if isinstance(p, tile.Var) and p.name in self.sizes}
-        self.walk_body(kernel.body, {**sizes, **dict(zip(kernel.block_vars, place, strict=False))}, found)
+        at_block = {**self.sizes, **dict(zip(kernel.block_vars, place, strict=False))}
+        self.walk_body(kernel.body, KnownValues({**self.assumed, **self.given}, at_block), found)
         return found
 
-    def walk_body(self, body: Sequence[tile.Stmt], values: dict[tile.Var, int], found: BlockCost) -> None:
+    def walk_body(self, body: tuple[tile.Stmt, ...], known: KnownValues, found: BlockCost) -> None:
+        """Add the work of the statements of a body to what was `found`, and update what is `known` behind them."""
         for stmt in body:
+            if self.given and (store := find_scalar_store(stmt)) is not None:
+                known.assign(store)
             match stmt:
                 case tile.Bind():
-                    _bind_variable(stmt, values)
+                    known.bind(stmt)
                 case tile.For() if IdentityKey(stmt) in self.whole:
-                    trip_count = len(_find_iterations(stmt, values))
+                    trip_count = len(_find_iterations(stmt, known))
                     found.visit(stmt, trip_count)
                     for inner in stmt.body:
                         self.add_price(self.price_statement(inner, stmt), trip_count, found)
+                case tile.For() if self.given and assigns_scalars(stmt):
+                    for at in _find_iterations(stmt, known):
+                        known.variables[stmt.var] = at
+                        self.walk_body(stmt.body, known, found)
                 case tile.For():
-                    found.add(self.walk_loop(stmt, values), 1)
+                    found.add(self.walk_loop(stmt, known), 1)
                 case tile.If(condition=condition, then=then, orelse=orelse):
-                    is_true = _evaluate_expr(condition, values)
-                    self.walk_body(then if is_true is None or is_true else orelse, dict(values), found)
+                    is_true = known.evaluate(condition)
+                    if is_true is not None:
+                        self.walk_body(then if is_true else orelse, known, found)
+                    else:
+                        self.walk_body(then, known.copy(), found)
+                        known.forget((stmt,))
                 case tile.While(body=inside):
-                    self.walk_body(inside, dict(values), found)
+                    known.forget((stmt,))
+                    self.walk_body(inside, known.copy(), found)
                 case _:
                     price = self.price_statement(stmt)
-                    found.around += price.cycles
+                    found.around += self.count_cycles(stmt, price)
                     self.add_price(price, 1, found)
 
-    def walk_loop(self, loop: tile.For, values: Mapping[tile.Var, int]) -> BlockCost:
+    def walk_loop(self, loop: tile.For, known: KnownValues) -> BlockCost:
         """Return the work of a loop that is not in `whole`."""
         deciding, of_paths = self.find_deciding_variables(loop)
-        known = IdentityKey(loop), frozenset((var, at) for var, at in values.items() if var in deciding)
-        if known in self.outcomes:
-            return self.outcomes[known]
-        found = self.outcomes[known] = BlockCost()
-        iterations = _find_iterations(loop, values)
+        scalars = frozenset(known.scalars.items())
+        before = IdentityKey(loop), frozenset((v, at) for v, at in known.variables.items() if v in deciding), scalars
+        if before in self.outcomes:
+            return self.outcomes[before]
+        found = self.outcomes[before] = BlockCost()
+        iterations = _find_iterations(loop, known)
         # By the values that decide a path: those of one of its iterations, and how many take it. A persistent block
         # runs many tiles, whose loops have few lengths.
-        paths: dict[frozenset[tuple[tile.Var, int]], tuple[dict[tile.Var, int], int]] = {}
+        paths: dict[frozenset[tuple[tile.Var, int]], tuple[KnownValues, int]] = {}
         for at in iterations if loop.var in deciding else iterations[:1]:
-            inside = {**values, loop.var: at}
+            inside = known.copy()
+            inside.variables[loop.var] = at
             for bind in _list_leading_binds(loop):
-                _bind_variable(bind, inside)
-            path = frozenset((var, inside[var]) for var in of_paths if var in inside)
+                inside.bind(bind)
+            path = frozenset((var, inside.variables[var]) for var in of_paths if var in inside.variables)
             first, count = paths.get(path, (inside, 0))
             paths[path] = first, count + 1
         for path, (inside, count) in paths.items():
-            if (IdentityKey(loop.body), path) not in self.outcomes:
-                work = self.outcomes[IdentityKey(loop.body), path] = BlockCost()
+            if (IdentityKey(loop.body), path, scalars) not in self.outcomes:
+                work = self.outcomes[IdentityKey(loop.body), path, scalars] = BlockCost()
                 self.walk_body(loop.body, inside, work)
-            found.add(self.outcomes[IdentityKey(loop.body), path], count if loop.var in deciding else len(iterations))
+            times = count if loop.var in deciding else len(iterations)
+            found.add(self.outcomes[IdentityKey(loop.body), path, scalars], times)
         return found
 
     def find_deciding_variables(self, loop: tile.For) -> tuple[frozenset[tile.Var], frozenset[tile.Var]]:
@@ -189,14 +235,21 @@ class BlockWalk:
             held = max((cycles for _, cycles, _ in timing.uses), default=0)
             cycles += max(held, timing.issue) * demand.times
             issue += timing.issue * demand.times
-            after = max(after, timing.latency - held)
+            wait = timing.latency - held
+            after = max(after, min(wait, self.load_wait) if demand.kind == "tma.load" else wait)
             loaded += parameters.get("bytes", 0) * demand.times if demand.kind in _LOAD_KINDS else 0
             for slot, busy, _ in timing.uses:
                 total[slot] = total.get(slot, 0) + -(-busy // self.target.slot(slot).width) * demand.times
+        if port := sum(total.get(slot, 0) for slot in SMEM_SLOTS):
+            total[SMEM_PORT] = port
         # Warps go on after issuing an asynchronous statement; otherwise when the slowest unit is done.
         issue = issue if begun or not total else max(total.values())
         together = self.count_loading_blocks(stmt)
         return StatementPrice(cycles + after, issue, loaded * (together + 1) // (2 * together), total)
+
+    def count_cycles(self, stmt: tile.Stmt, price: StatementPrice) -> int:
+        """Return the cycles from the beginning of a statement to that of the next one: until its result is there."""
+        return price.cycles
 
     def count_loading_blocks(self, stmt: tile.Stmt) -> int:
         """Return how many blocks load the tile together. Each reads its share, but every byte still goes to each of
@@ -205,18 +258,13 @@ class BlockWalk:
         return count_multicast_blocks(self.assignment.kernel.cluster.extents, axes)
 
 
-def _evaluate_expr(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | None:
-    """Evaluate an expression for known block indices and loop variables; None where it depends on data."""
-    if (value := compute_expr(expr, values)) is not None:
-        return int(value)
-    found = fold_expr(tile.substitute_variables(expr, {var: tile.int32_const(at) for var, at in values.items()}))
-    return int(found.value) if isinstance(found, tile.Const) else None
+class RoleWalk(BlockWalk):
+    """A walk through one of the roles of a kernel's author: it runs beside others, and waits for them by barriers, not
+    for the results of what it starts."""
 
-
-def _bind_variable(bind: tile.Bind, values: dict[tile.Var, int]) -> None:
-    """Add the variable's value, if it is known."""
-    if (known := _evaluate_expr(bind.value, values)) is not None:
-        values[bind.var] = known
+    def count_cycles(self, stmt: tile.Stmt, price: StatementPrice) -> int:
+        """Return the cycles from the beginning of a statement to that of the next one."""
+        return price.busy if is_asynchronous(stmt) else price.cycles
 
 
 def _list_leading_binds(loop: tile.For) -> list[tile.Bind]:
@@ -249,19 +297,20 @@ def _find_deciding_variables(statements: tuple[tile.Stmt, ...]) -> frozenset[til
     return frozenset(deciding)
 
 
-def _find_iterations(loop: tile.For, values: Mapping[tile.Var, int]) -> range:
+def _find_iterations(loop: tile.For, known: KnownValues) -> range:
     """Return the iterations of a loop; a likely number where only data say it."""
-    start, stop = _evaluate_expr(loop.start, values), _evaluate_expr(loop.stop, values)
+    start, stop = known.evaluate(loop.start), known.evaluate(loop.stop)
     if start is None or stop is None:
         return range(0, estimate_trip_count(loop) * loop.step, loop.step)
     return range(start, stop, loop.step)
 
 
 def sample_blocks(grid: tuple[int, int, int], most: int = MAX_SAMPLED_BLOCKS) -> Iterator[tuple[int, int, int]]:
-    """Yield the indices of at most `most` blocks, x fastest, at equal distances."""
+    """Yield the indices of all blocks, x fastest, or of `most` that are spread over the grid."""
     count = math.prod(grid)
     for index in range(min(count, most)):
-        at = index * count // min(count, most)
+        # Multiples of the golden ratio are spread evenly; equal distances would be the same few indices of an axis.
+        at = index if count <= most else math.floor(index * GOLDEN_RATIO % 1 * count)
         yield at % grid[0], at // grid[0] % grid[1], at // grid[0] // grid[1]
 
 
@@ -278,8 +327,9 @@ def build_loop_cost(scheduled_loop: ScheduledLoop, trip_count: int, target: Targ
         for use in op.uses:
             if use.slot < len(target.slots):
                 held[use.slot] = held.get(use.slot, 0) + use.cycles
+    port = sum(cycles for slot, cycles in held.items() if problem.slots[slot].name in SMEM_SLOTS)
     busy = max((-(-cycles // problem.slots[slot].width) for slot, cycles in held.items()), default=0)
-    return LoopCost(schedule.ii, length, trip_count, busy)
+    return LoopCost(schedule.ii, length, trip_count, max(busy, port))
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +392,7 @@ def build_loop_nest(
         level, use = inner
         outer = Level("global → shared", latency, transfer, trip_count, stages, issue=issue)
         return LoopNest((outer, level), use, use)
-    slots: dict[str, int] = {}
+    slots = {SMEM_PORT: sum(walk.price_statement(load).held.get(SMEM_PORT, 0) for load in loads)}
     own = 0
     for stmt in uses:
         price = walk.price_statement(stmt, loop)
@@ -419,7 +469,7 @@ def build_machine(target: Target, loaded: int = 0, tensor_bytes: int = 1) -> Mac
     l2_rate = limits["l2_bytes_per_cycle"]
     if loaded >= REREAD * tensor_bytes:
         l2_rate = max(limits.get("l2_shared_bytes_per_cycle", 0), l2_rate)
-    return Machine(limits["sms"], l2_rate, limits.get("dram_bytes_per_cycle", 0))
+    return Machine(limits["sms"], l2_rate, limits.get("dram_bytes_per_cycle", 0), limits.get("launch_cycles", 0))
 
 
 def read_occupancy_limits(target: Target) -> OccupancyLimits:
@@ -434,8 +484,27 @@ def read_occupancy_limits(target: Target) -> OccupancyLimits:
     )
 
 
+def count_moved_bytes(kernel: tile.Kernel, loaded: int, sizes: Mapping[str, int] | None = None) -> int:
+    """Return the bytes between DRAM and the chip if each byte of a tensor passes once: those that are read, but no more
+    than the blocks load, and those that are written. Tensors whose sizes are unknown do not count."""
+    tensors = {p.name: p for p in kernel.params if isinstance(p, tile.Buffer) and (sizes or not p.is_dynamic)}
+    directions = find_tensor_directions(kernel)
+    read, written = (
+        sum(count_tensor_bytes(tensor, sizes) for name, tensor in tensors.items() if directions[name] in kinds)
+        for kinds in (("in", "inout"), ("out", "inout"))
+    )
+    return min(read, loaded) + written
+
+
 def count_tensor_bytes(buffer: tile.Buffer, sizes: Mapping[str, int] | None = None) -> int:
     """Return the bytes of a tensor; `sizes` are those that the kernel learns at launch."""
     extents = (extent_to_size(extent) for extent in buffer.extents)
     shape = (max(evaluate_size(extent, sizes or {}), 0) for extent in extents if extent is not None)
     return math.prod(shape) * buffer.dtype.bits // 8
+
+
+def read_clock(target: Target) -> Clock:
+    """Return the clocks that a target's file gives."""
+    limits = {limit.name: limit.value for limit in target.limits}
+    names = ("light_clock_mhz", "free_clock_mhz")
+    return Clock(limits["clock_mhz"], limits["tensor_clock_mhz"], *(limits.get(name, 0) for name in names))

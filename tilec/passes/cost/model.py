@@ -5,7 +5,7 @@ A CTA takes the fill of each pipeline and one interval per further iteration. CT
 share an SM share its slots: they hide each other's latencies but not each other's work. Bytes to and from L2 and DRAM
 put a roof over the whole kernel.
 
-It leaves out L2 hits, and clocks, which the report adds. It ranks variants; it does not time them.
+The clock that turns cycles into time depends on how busy the tensor cores are.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ class LoopCost:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Limits of a target. A rate of 0 is unknown and never binds."""
+    """Limits of a target. A rate of 0 is unknown and never binds. `launch_cycles` pass between the end of what was
+    before in the stream and the first block, and between the last block and the end."""
 
     sms: int
     l2_bytes_per_cycle: int = 0
     dram_bytes_per_cycle: int = 0
+    launch_cycles: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ def predict_blocks(blocks: Sequence[Callable[[int], int]], launch: Launch, machi
         _divide_by_rate(launch.l2_bytes, machine.l2_bytes_per_cycle),
         _divide_by_rate(launch.dram_bytes, machine.dram_bytes_per_cycle),
     )
-    return Prediction(compute, memory, -(-launch.ctas // slots))
+    start = machine.launch_cycles
+    return Prediction(compute + start, memory + start, -(-launch.ctas // slots))
 
 
 def count_wave_cycles(blocks: Sequence[Callable[[int], int]], count: int, sms: int, together: int) -> int:
@@ -103,6 +106,39 @@ def count_wave_cycles(blocks: Sequence[Callable[[int], int]], count: int, sms: i
 
 def _divide_by_rate(amount: int, rate: int) -> int:
     return -(-amount // rate) if rate else 0
+
+
+# ---- clocks ----------------------------------------------------------------------------------------------------------
+
+
+NO_USE, LIGHT_USE = 0.02, 0.45
+"""The fractions of the time for which tensor cores may be busy with the clock of a kernel without products, and with
+that of a kernel with few. Kernels profiled on an H200 (benchmarks/results/h200-2026-11-26/profiles.json) run at 1.97
+GHz with 0 % of it, at 1.79 to 1.83 with 3 to 50 %, at 1.68 with 65 %, at 1.60 with 98 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Clocks in MHz. Cycles of the target's file are of `nominal`; the others are what a board holds with tensor cores
+    that are always busy (`tensor`), busy for up to half of the time (`light`), and idle (`free`); 0 where that is
+    unknown."""
+
+    nominal: int
+    tensor: int
+    light: int = 0
+    free: int = 0
+
+    def under_load(self, tensor_share: float) -> int:
+        """Return the clock with tensor cores busy for this fraction of the time. The clock of a calibrated file is
+        already the one under load."""
+        if self.nominal <= self.tensor:
+            return self.nominal
+        if not (self.light and self.free):
+            return round(self.nominal - (self.nominal - self.tensor) * tensor_share)
+        if tensor_share < NO_USE:
+            return self.free
+        beyond = max(tensor_share - LIGHT_USE, 0) / (1 - LIGHT_USE)
+        return round(self.light - (self.light - self.tensor) * beyond)
 
 
 # ---- loops that load and use at several levels -----------------------------------------------------------------------

@@ -8,23 +8,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from tilec.ir.tile import Buffer, For, Stmt, TileOp, walk_statements
+from tilec.ir.tile import For, Stmt, TileOp, walk_statements
+from tilec.passes.cost.block_time import BlockTimer
 from tilec.passes.cost.kernel import (
     COMPUTE_SLOTS,
     TENSOR_SLOT,
     BlockCost,
     BlockWalk,
-    LoopNest,
     build_loop_cost,
-    build_loop_nest,
     build_machine,
-    count_nest_cycles,
-    count_tensor_bytes,
+    count_moved_bytes,
     find_innermost_loops,
+    read_clock,
     read_occupancy_limits,
     sample_blocks,
 )
+from tilec.passes.cost.known_values import Contents
 from tilec.passes.cost.model import (
+    SCHEDULERS,
+    Clock,
     Launch,
     LevelTime,
     Machine,
@@ -45,6 +47,15 @@ Limit = Literal["compute", "DRAM"]
 
 
 @dataclass(frozen=True, slots=True)
+class MachineInterval:
+    """An iteration of a loop in machine code: the `cycles` of a warp of its slowest role by the assembler's schedule,
+    and the `instructions` of it."""
+
+    cycles: int
+    instructions: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoopReport:
     """The levels of a pipelined loop in a full wave, and its interval if it was scheduled."""
 
@@ -61,12 +72,12 @@ class Report:
     work and its tensors take of the whole machine. `bound` is what the time is made of. Where `is_one_wave`, the grid
     is known at launch only, and all of this is about one full wave, with no tensors counted. Where `assumes_sizes`, the
     kernel has sizes that were not given: loops that depend on them run as often as is likely. `gpu` is the product
-    whose limits were taken ("": those of the target's file). For `tensor_share` of the time tensor cores are busy;
-    `clock_mhz` is the clock that cycles of memory are of, `tensor_clock_mhz` the one left when they always are."""
+    whose limits were taken ("": those of the target's file). Tensor cores are busy for `tensor_share` of the time, on
+    which the `clock` depends. `assumed` are the contents of tensors, by name, that decide how long loops run and were
+    not given."""
 
     kernel: str
     target: str
-    clock_mhz: int
     ctas: int
     fits: tuple[tuple[str, int], ...]
     loops: tuple[LoopReport, ...]
@@ -78,8 +89,15 @@ class Report:
     is_one_wave: bool = False
     gpu: str = ""
     tensor_share: float = 0.0
-    tensor_clock_mhz: int = 0
+    clock: Clock = Clock(1, 1)
+    launch_cycles: int = 0
     assumes_sizes: bool = False
+    assumed: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def clock_mhz(self) -> int:
+        """The clock that cycles are of."""
+        return self.clock.nominal
 
     @property
     def counted_blocks(self) -> str:
@@ -88,15 +106,14 @@ class Report:
 
     @property
     def assumption(self) -> str:
-        """Return what the prediction assumes of sizes, as the end of a sentence; empty where they are known."""
-        return ", whatever the sizes" if self.assumes_sizes else ""
+        """Return what the prediction assumes, as the end of a sentence; empty where all is known."""
+        values = ", ".join(f"{name} = {value:,}" for name, value in self.assumed)
+        return (", whatever the sizes" if self.assumes_sizes else "") + (f", if all {values}" if values else "")
 
     @property
     def loaded_clock_mhz(self) -> int:
-        """The clock that the board can hold: busy tensor cores lower it in proportion to their share of the time. The
-        clock of a calibrated file is already the one under load."""
-        fall = max(self.clock_mhz - self.tensor_clock_mhz, 0)
-        return round(self.clock_mhz - fall * self.tensor_share)
+        """The clock that the board can hold."""
+        return self.clock.under_load(self.tensor_share)
 
     @property
     def machine(self) -> str:
@@ -136,7 +153,7 @@ class Report:
     @property
     def is_a_bound(self) -> bool:
         """True if the prediction is the roofline itself, and says nothing about how near a kernel comes."""
-        return self.roofline > 0 and self.achieved >= 0.995
+        return self.roofline > 0 and self.roofline >= 0.995 * (self.predicted.cycles - self.launch_cycles)
 
     @property
     def gap(self) -> str:
@@ -172,12 +189,15 @@ def build_report(
     smem_bytes: int,
     registers: int,
     sizes: Mapping[str, int] | None = None,
+    contents: Contents | None = None,
     *,
     assumes_sizes: bool = False,
+    intervals: Mapping[int, MachineInterval] | None = None,
 ) -> Report:
     """Predict a kernel as it was built, from the blocks that are launched (None: known at launch only), the threads and
     bytes of shared memory of one, and the registers of a thread. `sizes` are those that the kernel learns at launch;
-    `assumes_sizes`: it has some, and they are unknown."""
+    `assumes_sizes`: it has some, and they are unknown. `contents` are those of tensors that decide how often loops
+    run, `intervals` what is known of the machine code of scheduled loops, by their lines."""
     kernel, sms = replace_dynamic_by_static_stride(assignment.kernel, target), target.limit("sms")
     if kernel is not assignment.kernel:
         assignment = replace(assignment, kernel=kernel)
@@ -189,68 +209,57 @@ def build_report(
     spots = list(sample_blocks((1, 1, 1) if grid is None else grid))
     by_loop = {IdentityKey(one.loop.loop): one for one in schedules}
 
-    of_schedules = BlockWalk(assignment, target, (one.loop.loop for one in schedules), sizes)
+    of_schedules = BlockWalk(assignment, target, (one.loop.loop for one in schedules), sizes, contents)
     scheduled_blocks = [of_schedules.walk_block(place) for place in spots]
     inner = find_innermost_loops(assignment)
-    of_levels = BlockWalk(assignment, target, inner, sizes)
+    of_levels = BlockWalk(assignment, target, inner, sizes, contents)
     blocks = [of_levels.walk_block(place) for place in spots]
 
     loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
-    tensors = [p for p in kernel.params if isinstance(p, Buffer) and (sizes or not p.is_dynamic)]
-    moved = 0 if grid is None else sum(count_tensor_bytes(tensor, sizes) for tensor in tensors)
+    moved = 0 if grid is None else count_moved_bytes(kernel, loaded, sizes)
     launch, where = Launch(ctas, together, loaded, moved), build_machine(target, loaded, moved)
 
-    nests: dict[tuple[IdentityKey[For], int], LoopNest] = {}
+    def count_stages(loop: For) -> int:
+        return count_versions_under_way(by_loop.get(IdentityKey(loop)))
 
-    def get_nest(loop: For, trip_count: int) -> LoopNest:
-        if (IdentityKey(loop), trip_count) not in nests:
-            stages = count_versions_under_way(by_loop.get(IdentityKey(loop)))
-            nests[IdentityKey(loop), trip_count] = build_loop_nest(
-                of_levels, loop, trip_count, stages, min(sms, max(ctas, 1)), where
-            )
-        return nests[IdentityKey(loop), trip_count]
+    def count_scheduled_cycles(loop: For, trip_count: int, neighbours: int) -> int:
+        """Return the cycles of a loop by its schedule; its machine code may take longer."""
+        cost = build_loop_cost(by_loop[IdentityKey(loop)], trip_count, target)
+        if (code := (intervals or {}).get(loop.span.line)) is not None:
+            issue = code.instructions * kernel.threads // 32 // SCHEDULERS
+            cost = replace(cost, ii=max(cost.ii, code.cycles, issue), busy=max(cost.busy, issue))
+        return count_cta_cycles([cost], neighbours)
 
-    def count_level_cycles(block: BlockCost, neighbours: int) -> int:
-        alone = block.around + sum(
-            times * count_nest_cycles(get_nest(loop, trip_count), neighbours) for loop, trip_count, times in block.loops
-        )
-        return max(alone, _count_computing_cycles(block, neighbours))
-
-    def count_schedule_cycles(block: BlockCost, neighbours: int) -> int:
-        alone = block.around + sum(
-            times * count_cta_cycles([build_loop_cost(by_loop[IdentityKey(loop)], trip_count, target)], neighbours)
-            for loop, trip_count, times in block.loops
-        )
-        return max(alone, _count_computing_cycles(block, neighbours))
-
-    levels = predict_blocks([partial(count_level_cycles, block) for block in blocks], launch, where)
+    timer = BlockTimer(of_levels, count_stages, min(sms, max(ctas, 1)), where)
+    by_levels = partial(timer.count_block_cycles, timer.count_level_cycles)
+    by_schedules = partial(timer.count_block_cycles, count_scheduled_cycles)
+    levels = predict_blocks([partial(by_levels, block) for block in blocks], launch, where)
     full = -(-min(ctas, sms * together) // sms)
     loops = []
     for loop in inner:
         trip_count = max((n for block in blocks for other, n, _ in block.loops if other is loop), default=0)
-        one = get_nest(loop, trip_count)
+        one = timer.get_nest(loop, trip_count)
         times = predict_level_times(one.levels, one.use, full, one.own)
         known = by_loop.get(IdentityKey(loop))
         loops.append(LoopReport(loop.span.line, tuple(times), known.schedule.ii if known else None))
     return Report(
         kernel.name,
         target.name,
-        target.limit("clock_mhz"),
         ctas,
         tuple(fits.items()),
         tuple(loops),
         levels,
-        predict_blocks([partial(count_schedule_cycles, block) for block in scheduled_blocks], launch, where),
-        _describe_bound(
-            loops, [(block.around, count_level_cycles(block, full)) for block in blocks], levels, launch, where
-        ),
+        predict_blocks([partial(by_schedules, block) for block in scheduled_blocks], launch, where),
+        _describe_bound(loops, [(block.around, by_levels(block, full)) for block in blocks], levels, launch, where),
         _count_least_compute(blocks, ctas, target),
         moved // target.limit("dram_bytes_per_cycle"),
         grid is None,
         target.gpu,
         min(_count_held_cycles(blocks, TENSOR_SLOT, ctas, target) / max(levels.cycles, 1), 1.0),
-        target.limit("tensor_clock_mhz"),
+        read_clock(target),
+        where.launch_cycles,
         assumes_sizes,
+        tuple(sorted(of_levels.assumed.items())),
     )
 
 
@@ -270,12 +279,6 @@ def count_versions_under_way(scheduled_loop: ScheduledLoop | None) -> int:
 
 def _has_loads(stmt: Stmt) -> bool:
     return any(isinstance(inner, TileOp) and inner.is_load for inner in walk_statements((stmt,)))
-
-
-def _count_computing_cycles(block: BlockCost, neighbours: int) -> int:
-    """Return the cycles for which the blocks of an SM keep the busiest computing slot: the work of a block around its
-    pipelined loops hides behind other blocks' waits, but not behind their computing."""
-    return neighbours * max(block.held.get(slot, 0) for slot in COMPUTE_SLOTS)
 
 
 def _count_least_compute(blocks: Sequence[BlockCost], ctas: int, target: Target) -> int:

@@ -30,7 +30,8 @@ def assign_role_layouts(
     mistakes: ErrorCollector,
     versions: tuple[tuple[str, int], ...],
 ) -> LayoutAssignment:
-    """Choose a mechanism for each copy and product of each role, and a layout for each tile."""
+    """Choose mechanisms and fragment layouts for each role alone, and one layout for each shared tile of all roles.
+    Tiles that no role uses are dropped, from `versions` (names and counts) too."""
     parts = find_split_roles(kernel)
     used_names = _list_buffer_names(kernel)
     assignments: list[LayoutAssignment] = []
@@ -68,7 +69,8 @@ def _list_buffer_names(kernel: tile.Kernel) -> set[str]:
 def _rename_added_tiles(
     assignment: LayoutAssignment, kernel_names: set[str], used_names: set[str], part: ExplicitRole
 ) -> LayoutAssignment:
-    """Rename the tiles that passes have added to a role, if another role has a tile of that name."""
+    """Rename the tiles that passes added to a role whose names another role already uses; record all in
+    `used_names`."""
     new_names: dict[str, str] = {}
     for buffer in assignment.kernel.buffers:
         if buffer.name not in kernel_names:

@@ -39,9 +39,9 @@ class _KernelFacts:
 
 
 def assign_role_mechanisms(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[tuple[str, int], ...]]:
-    """Choose mechanisms for operations that only roles have, on the tile versions that they name.
+    """Assign mechanisms to operations that only roles have, on tiles of one version, and count the tiles' versions.
 
-    Returns the number of versions of each such tile, too. Errors: `unsupported-operand`."""
+    Errors: `unsupported-operand`."""
     announced = (s.barrier.buffer.name for s in tile.walk_statements(kernel.body) if isinstance(s, ExpectTx))
     remote, factors, coordinates = find_remote_barriers(kernel), find_factors(kernel), collect_coordinates(kernel)
     versions, facts = find_versioned_tiles(kernel), _KernelFacts(frozenset(announced), remote, factors, coordinates)
@@ -54,14 +54,15 @@ def assign_role_mechanisms(kernel: tile.Kernel, target: Target) -> tuple[tile.Ke
 
 
 def _assign_statement(stmt: tile.Stmt, facts: _KernelFacts, target: Target) -> tile.Stmt:
-    """Assign the mechanism of an operation; mark a copy of a factor in tensor memory."""
+    """Assign an operation's mechanism, or mark a copy whose tile is a factor in tensor memory; keep other
+    statements."""
     if isinstance(stmt, Copy) and not facts.multiplied.isdisjoint(r.buffer for r in stmt.regions):
         return replace(stmt, factor=True)
     return _assign_operation(stmt, facts, target) if isinstance(stmt, tile.TileOp) else stmt
 
 
 def _assign_operation(op: tile.TileOp, facts: _KernelFacts, target: Target) -> tile.TileOp:
-    """Assign the one mechanism of an operation of explicit roles, or refuse it."""
+    """Return an operation of explicit roles with its only mechanism, or refuse it; return any other as it is."""
     if isinstance(op, Copy) and op.signals is not None:
         return _assign_stage_copy(op, facts, target)
     if op.signals_barrier:
@@ -118,8 +119,8 @@ def _assign_operation(op: tile.TileOp, facts: _KernelFacts, target: Target) -> t
 
 
 def _assign_stage_copy(op: Copy, facts: _KernelFacts, target: Target) -> tile.TileOp:
-    """Assign a mechanism to a copy into a pipeline stage: TMA, which signals the stage's barrier, or an ordinary copy,
-    which is complete when the stage is released."""
+    """Return a copy into a pipeline stage as a TMA copy that signals its barrier, or where TMA cannot, as a plain
+    one."""
     plain = replace(op, signals=None, leader=None)
     if not target.has("tma") or why_not_tma(plain, frozenset(), facts.coordinates) is not None:
         return plain

@@ -17,7 +17,8 @@ from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise
 
 
 def check_barriers(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:
-    """Check that no role waits for ever at a barrier, and that expected bytes are the bytes that come.
+    """Refuse a kernel in which a role waits at a barrier for ever, or announced bytes are not the copied bytes. Not
+    checked where control flow depends on data, or on several sizes.
 
     Errors: `missing-arrival`, `barrier-deadlock`, `transaction-bytes`."""
     roles = protocol.list_checkable_roles(assignment, mistakes)
@@ -31,7 +32,8 @@ def check_barriers(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: 
 
 
 def _run_with_size(kernel: tile.Kernel, roles: Sequence[protocol.Role]) -> None:
-    """Run the barriers with a value for the only size known at launch. Several sizes may be related: not tried."""
+    """Run the barriers with an assumed value for the kernel's only scalar; do nothing where it has none or several.
+    Several sizes may be related: not tried."""
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]
     if len(scalars) != 1:
         return
@@ -43,7 +45,7 @@ def _run_with_size(kernel: tile.Kernel, roles: Sequence[protocol.Role]) -> None:
 
 
 def _check_arrivals(allocations: dict[str, AllocBarrier], statements: list[tile.TileOp]) -> None:
-    """Refuse a wait for a barrier at which no role arrives."""
+    """Refuse a wait for a barrier at which no role arrives, except one that drains a pipeline."""
     arrived = {
         protocol.barrier_name(s) for s in statements if isinstance(s, Arrive | CpAsyncArrive | ExpectTx) or s.commits
     }

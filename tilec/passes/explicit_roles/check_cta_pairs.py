@@ -23,7 +23,8 @@ def _list_operations(kernel: tile.Kernel) -> list[tile.TileOp]:
 
 
 def find_remote_barriers(kernel: tile.Kernel) -> dict[str, tile.Expr]:
-    """Return the barriers, by name, at which all threads arrive in one block of their pair, and that block."""
+    """Return, by name, the barriers whose arrivals all go to one fixed block, with that block; {} without paired
+    operations."""
     operations = _list_operations(kernel)
     if not any(op.is_paired for op in operations):
         return {}
@@ -36,7 +37,7 @@ def find_remote_barriers(kernel: tile.Kernel) -> dict[str, tile.Expr]:
 
 
 def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
-    """Check that products of CTA pairs are possible, and that TMA fills their tiles.
+    """Refuse use_2cta products unless clusters have two blocks, all products use it, shapes fit, and TMA fills A and B.
 
     Errors: `bad-cta-pair`."""
     if mistakes.met:  # a product may be missing
@@ -75,7 +76,7 @@ def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
 
 
 def _why_not_paired(op: tile.TileOp) -> str | None:
-    """Return why a CTA pair cannot do the product: the place of A, or the rows or columns of C; None if it can."""
+    """Return why a CTA pair cannot do the product: A is not shared, or C has bad rows or columns; None if it can."""
     a, _, c = op.regions
     rows, columns = get_matrix_shape(c)
     if a.buffer.scope != "shared":
@@ -88,7 +89,7 @@ def _why_not_paired(op: tile.TileOp) -> str | None:
 
 
 def _check_filled_by_tma(stmt: tile.Stmt, factors: Mapping[tile.Buffer, tile.TileOp]) -> None:
-    """Refuse factors that threads write: an arrival at the other block's barrier does not publish these writes."""
+    """Refuse a statement other than a TMA copy that writes a factor of a CTA pair's product."""
     by_tma = isinstance(stmt, tile.TileOp) and (
         stmt.signals_barrier or (isinstance(stmt, Copy) and stmt.signals is not None)
     )

@@ -85,16 +85,19 @@ class _RaceDetector:
         self.statements = 0
 
     def start_run(self, barriers: Mapping[protocol.BarrierPlace, Barrier]) -> None:
+        """Remember the barriers of the run, by place."""
         self.barriers = barriers
 
     def get_clock(self, role: protocol.Role) -> _RoleClock:
-        """Return the state of a role, which begins after all work in common."""
+        """Return a role's clock state; a new one starts from the common clock, which all earlier work in common has
+        set."""
         if role.name not in self.mine:
             self.mine[role.name] = _RoleClock({**self.common, _own_actor(role): 1})
         return self.mine[role.name]
 
     def visit_statement(self, role: protocol.Role, stmt: tile.Stmt, values: Values) -> None:
-        """Count the statement's asynchronous work, signal its barrier, and check what it accesses."""
+        """Record a role's statement: begin its asynchronous work, signal its barrier, check its accesses for races.
+        Raises `_RaceFound` or `_LimitReached`."""
         self.statements += 1
         if self.statements > MAX_STATEMENTS:
             raise _LimitReached
@@ -125,8 +128,7 @@ class _RaceDetector:
             self.check_access(_Access(actor, footprint, stmt.span), tick, mine.clock)
 
     def wait_for_products(self, role: protocol.Role, op: tile.TileOp) -> None:
-        """Record a wait for products: of the kernel, or of the compiler in front of an arrival, which covers the
-        readers of the stage that the arrival releases."""
+        """Advance a role's clock for its wgmma products at an operation that waits for some of them."""
         mine, products = self.get_clock(role), (role.name, "products")
         done = 0
         if isinstance(op, WaitWgmma):
@@ -138,7 +140,8 @@ class _RaceDetector:
         mine.clock[products] = max(mine.clock.get(products, 0), done)
 
     def check_access(self, access: _Access, tick: int, clock: Clock) -> None:
-        """Raise `_RaceFound` if an earlier access is not known to precede this one; else record it."""
+        """Raise `_RaceFound` if an access may overlap an earlier one that no barrier orders before it; else record
+        it."""
         there, role = access.footprint, access.actor[0]
         buffer = (there.tile, there.version)
         for before in (self.writes, self.reads) if there.is_write else (self.writes,):
@@ -152,7 +155,7 @@ class _RaceDetector:
         mine.setdefault(buffer, {}).setdefault(role, {})[access] = tick
 
     def record_arrival(self, role: protocol.Role, place: protocol.BarrierPlace, phase: int) -> None:
-        """Publish at the barrier what the role knows to have happened."""
+        """Publish the role's clock at the barrier for the phase, then advance the role's own entry."""
         mine = self.get_clock(role)
         self.handed_on.arrive(place, phase, mine.clock)
         mine.clock[_own_actor(role)] += 1
@@ -160,6 +163,7 @@ class _RaceDetector:
             join_clocks(self.common, mine.clock)
 
     def record_wait(self, role: protocol.Role, place: protocol.BarrierPlace, phases: int) -> None:
+        """Add to the role's clock what was published at the barrier in its completed phases."""
         self.handed_on.wait(place, phases, self.get_clock(role).clock)
 
 
@@ -168,7 +172,7 @@ def _own_actor(role: protocol.Role) -> Actor:
 
 
 def _find_asynchronous_actor(role: protocol.Role, op: tile.TileOp) -> Actor | None:
-    """Return the actor of an asynchronous operation; None where the role does it itself."""
+    """Return the actor of an operation: the role's copies, tensor cores or products; None if its threads do it."""
     if op.signals_barrier:
         return (role.name, f"copies of {op.span.file}:{op.span.line}:{op.span.column}")
     if op.is_in_tensor_memory:
@@ -177,12 +181,13 @@ def _find_asynchronous_actor(role: protocol.Role, op: tile.TileOp) -> Actor | No
 
 
 def _is_overlapping(one: Footprint, other: Footprint) -> bool:
+    """Return whether the boxes of two footprints have an element in common; not if their dimensions differ."""
     is_alike = len(one.box) == len(other.box)
     return is_alike and all(a < d and c < b for (a, b), (c, d) in zip(one.box, other.box, strict=True))
 
 
 def check_role_races(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:
-    """Check that barriers order all accesses of two roles to the same elements.
+    """Refuse a kernel in which no barrier orders two roles' accesses to one element; leave clusters unchecked.
 
     Errors: `role-race`."""
     roles = protocol.list_checkable_roles(assignment, mistakes)
@@ -202,7 +207,7 @@ def check_role_races(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes
 
 
 def _refuse_race(kernel: tile.Kernel, first: _Access, second: _Access) -> NoReturn:
-    """Blame the access that writes, or the later one of two writes."""
+    """Raise the error for a race of two accesses, blaming the one that writes, or the later of two writes."""
     blamed, other = (second, first) if second.footprint.is_write else (first, second)
     buffer, (one, another) = blamed.footprint.tile, (blamed.actor[0], other.actor[0])
     if one == another:
@@ -220,7 +225,8 @@ def _refuse_race(kernel: tile.Kernel, first: _Access, second: _Access) -> NoRetu
 
 
 def _describe_access(access: _Access) -> str:
-    """Describe an access as a label has it: "producer writes it here"."""
+    """Return an access as a label describes it: "producer writes it here", or "the copy that producer begins here
+    …"."""
     role, begun = access.actor
     verb = "writes" if access.footprint.is_write else "reads"
     if not begun:
@@ -230,7 +236,7 @@ def _describe_access(access: _Access) -> str:
 
 
 def _suggest_fix(kernel: tile.Kernel, blamed: _Access, other: _Access) -> str:
-    """Return the help text for a race of two accesses."""
+    """Return the help text for a race: wait for the product or copy, or add a barrier between two roles."""
     if "products" in (blamed.actor[1], other.actor[1]):
         return "write T.wait_wgmma after the product, before the arrival at the barrier or the use of the tile"
     if blamed.actor[0] == other.actor[0]:

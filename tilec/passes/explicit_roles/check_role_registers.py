@@ -12,10 +12,10 @@ from tilec.target.table import Target
 
 
 def check_role_registers(assignment: LayoutAssignment, target: Target) -> None:
-    """Check that the roles' registers fit the machine.
+    """Refuse a kernel whose roles together request more registers than a multiprocessor has.
 
-    A role that asks for more than there are waits for others to release as many, so for ever. Errors:
-    `too-many-registers`."""
+    A role that asks for more than there are waits for others to release as many, so for ever. A role that requests none
+    counts with an equal share of them; without any request, nothing is refused. Errors: `too-many-registers`."""
     at_first = target.limit("registers_per_sm") // assignment.kernel.threads // 8 * 8
     requests: dict[str, tuple[int, Span]] = {}
     total = 0

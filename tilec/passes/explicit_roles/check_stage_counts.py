@@ -41,7 +41,8 @@ class _StageCount:
 
 
 def check_stage_counts(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: ErrorCollector) -> None:
-    """Check that all roles acquire equally many stages of each pipeline.
+    """Refuse a kernel whose roles acquire different numbers of stages of one pipeline in the grid's first or last
+    block.
 
     Errors: `unbalanced-acquires`."""
     roles = list_checkable_roles(assignment, mistakes)
@@ -56,7 +57,8 @@ def check_stage_counts(kernel: tile.Kernel, assignment: LayoutAssignment, mistak
 
 
 def _find_outermost_blocks(kernel: tile.Kernel) -> Iterator[tuple[str, known_values.Values]]:
-    """Yield the first block and, if it is known, the last: loops that depend on the block may differ there."""
+    """Yield the indices of the grid's first block and, if they are known and differ, of its last, each with its
+    name."""
     first = dict.fromkeys(kernel.block_vars, 0)
     yield "the first", first
     last = {v: e - 1 for v, e in zip(kernel.block_vars, kernel.grid, strict=False) if isinstance(e, int)}
@@ -65,7 +67,8 @@ def _find_outermost_blocks(kernel: tile.Kernel) -> Iterator[tuple[str, known_val
 
 
 def _check_pipeline(pipeline: str, counts: Sequence[_StageCount], block_name: str, scalars: Sequence[tile.Var]) -> None:
-    """Refuse the count that differs from the majority; of two equally common counts, the smaller."""
+    """Refuse a pipeline for which two roles' stage counts differ for all tried sizes, blaming the minority's count.
+    Of two equally common counts the smaller is blamed."""
     agreeing = Counter(count.stages for count in counts)
     ranked = sorted(counts, key=lambda count: -agreeing[count.stages])
     different = [c for c in counts if _always_differ(c, ranked[0])]
@@ -93,7 +96,7 @@ def _check_pipeline(pipeline: str, counts: Sequence[_StageCount], block_name: st
 
 
 def _always_differ(one: _StageCount, other: _StageCount) -> bool:
-    """Return whether two counts differ for all sizes."""
+    """Return whether two counts differ for every tried choice of sizes, and depend on the same sizes."""
     return one.sizes == other.sizes and all(a != b for a, b in zip(one.stages, other.stages, strict=True))
 
 
@@ -108,7 +111,7 @@ def _describe_count(count: _StageCount) -> str:
 def _count_acquires(
     role: Role, block: known_values.Values, scalars: Sequence[tile.Var]
 ) -> Iterator[tuple[str, _StageCount]]:
-    """Yield a role's counts by pipeline: 0 for an acquire never reached, none if loops depend on computed values."""
+    """Yield a role's stage count for each end of a pipeline that it acquires; nothing where loops depend on data."""
     places: dict[PipelineEnd, Span] = {}
     for stmt in tile.walk_statements(role.kernel.body):
         if isinstance(stmt, tile.TileOp) and stmt.acquires:
@@ -135,7 +138,7 @@ def _count_acquires(
 
 
 def _count_in_role(role: Role, values: Mapping[tile.Var, int]) -> Counter[PipelineEnd]:
-    """Count the stages that a role acquires, by pipeline and side, for these values of its variables."""
+    """Return how many stages a role acquires for these values of its variables, by pipeline and side."""
     counts: Counter[PipelineEnd] = Counter()
     _AcquireCounter().count_body(role.kernel.body, dict(values), counts)
     return counts
@@ -150,7 +153,8 @@ class _AcquireCounter:
     def count_body(
         self, body: tuple[tile.Stmt, ...], values: known_values.Values, counts: Counter[PipelineEnd]
     ) -> None:
-        """Add the acquires of the statements to `counts`, and update `values`."""
+        """Add the statements' acquires to `counts` and update `values`; raise `UnknownValue` or, at a break,
+        `LoopLeft`."""
         for stmt in body:
             match stmt:
                 case tile.For(body=inner) if _affects_counts(inner):
@@ -167,7 +171,8 @@ class _AcquireCounter:
                         counts[stmt.acquires] += 1
 
     def count_loop(self, loop: tile.For, values: known_values.Values, counts: Counter[PipelineEnd]) -> None:
-        """Count one iteration and multiply, or count each where iterations differ."""
+        """Add a loop's acquires to `counts`: one iteration's times the trip count, or one by one where they differ.
+        Updates `values`."""
         iterations = known_values.evaluate_iterations(loop, values)
         per_iteration: Counter[PipelineEnd] = Counter()
         iteration_values = {var: value for var, value in values.items() if var != loop.var}
@@ -188,6 +193,6 @@ class _AcquireCounter:
 
 
 def _affects_counts(body: tuple[tile.Stmt, ...]) -> bool:
-    """Return whether the statements acquire a stage or leave a loop."""
+    """Return whether the statements acquire a pipeline stage, or have a break."""
     statements = tile.walk_statements(body)
     return any(isinstance(s, tile.Break) or (isinstance(s, tile.TileOp) and s.acquires is not None) for s in statements)

@@ -23,7 +23,7 @@ Filled = Mapping[tile.Load, tuple[tile.Buffer, ...]]
 
 
 def compute_expected_bytes(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """Set the expected bytes of pipeline stages to the bytes that TMA brings.
+    """Set the bytes that a pipeline stage announces to what TMA brings; drop announcements that TMA does not fulfil.
 
     Roles are split, and copies have mechanisms. Errors: `unsupported-operand`."""
     blocks = [stmt for stmt in kernel.body if isinstance(stmt, tile.If) and guarded_warpgroups(stmt) is not None]
@@ -40,7 +40,7 @@ def compute_expected_bytes(kernel: tile.Kernel, target: Target) -> tile.Kernel:
 
 
 def _find_filled_tiles(body: tuple[tile.Stmt, ...]) -> Filled:
-    """Return the tiles that operations of the body fill, by the barrier that they signal."""
+    """Return, for each barrier element that operations signal, the destination tiles of these operations."""
     found: dict[tile.Load, tuple[tile.Buffer, ...]] = {}
     for op in tile.walk_statements(body):
         if isinstance(op, tile.TileOp) and op.signals_barrier:
@@ -52,7 +52,8 @@ def _find_filled_tiles(body: tuple[tile.Stmt, ...]) -> Filled:
 def _set_announced_bytes(
     op: tile.Stmt, own_tiles: Filled, other_tiles: Sequence[Filled], target: Target
 ) -> tile.Stmt | tuple[tile.Stmt, ...]:
-    """Return an announcement with its bytes; () unless TMA copies into this stage, or other roles into its pipeline."""
+    """Return an announcement with its stage's TMA bytes, () if TMA fills none; refuse fixed bytes on a target
+    without TMA. Other statements, and fixed bytes on a target with TMA, stay as they are."""
     if not isinstance(op, ExpectTx):
         return op
     elsewhere = [tiles for f in other_tiles for e, tiles in f.items() if e.buffer == op.barrier.buffer]

@@ -27,7 +27,7 @@ from tilec.support.diagnostics import Label, raise_error
 
 
 def convert_sums_to_fragments(kernel: tile.Kernel) -> tile.Kernel:
-    """Turn sums in tensor memory into fragments where the kernel leaves their order to the compiler.
+    """Turn sums in tensor memory into fragments cleared before their loops, unless the kernel has explicit roles.
 
     Errors: `unsupported-operand`, where a sum is cleared otherwise than in the first iteration of its loop."""
     if has_explicit_roles(kernel):
@@ -46,7 +46,7 @@ def _touches_buffer(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
 
 
 def _find_final_fragment(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
-    """Return the fragment to which a complete sum is copied, if nothing uses it before, so that it can be the sum."""
+    """Return the fragment that a finished sum is copied to whole, if both can be one tile; else None."""
     for body in _walk_statement_lists(kernel.body):
         for at, stmt in enumerate(body):
             if not isinstance(stmt, Copy) or stmt.regions[0].buffer != buffer:
@@ -63,7 +63,7 @@ def _find_final_fragment(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffe
 
 
 def _walk_statement_lists(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.Stmt, ...]]:
-    """Yield the statement list and the nested ones, except those of pipelined loops."""
+    """Yield this list of statements and those nested in it, except the bodies of pipelined loops."""
     yield body
     for stmt in body:
         if not isinstance(stmt, tile.For) or stmt.kind != "pipelined":
@@ -72,7 +72,7 @@ def _walk_statement_lists(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.St
 
 
 def _count_uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
-    """Count the statements without nested ones, and the conditions, that use the buffer."""
+    """Return how many innermost statements, and conditions or bounds of enclosing ones, use the buffer."""
     return sum(_touches_buffer(s, buffer) for s in tile.walk_statements(body) if not tile.nested_bodies(s)) + sum(
         buffer in {e.buffer for x in list_expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
         for s in tile.walk_statements(body)
@@ -81,13 +81,14 @@ def _count_uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
 
 
 def _rewrite_body(body: tuple[tile.Stmt, ...], fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:
-    """Replace sums by their fragments, and clear them before their loops."""
+    """Replace sums by their fragments in all statements, and put their clearing before their loops."""
 
     def rewrite_list(stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return map_statements(stmts, rewrite_statement)
 
     def rewrite_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
-        """Drop the copy of a finished sum, and convert what adds to one."""
+        """Return a statement on fragments, a loop behind its hoisted fills; () for a copy from a sum to the fragment
+        it becomes. Errors: those of `_convert_product`."""
         match stmt:
             case Copy(regions=(source, destination)) if fragments.get(source.buffer) == destination.buffer:
                 return ()
@@ -106,7 +107,7 @@ def _rewrite_body(body: tuple[tile.Stmt, ...], fragments: Mapping[tile.Buffer, t
 
 
 def _hoist_clearing(loop: tile.For, fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[list[tile.Stmt], tile.For]:
-    """Hoist the clearing of sums in a loop's first iteration: return the fills before the loop, and the loop."""
+    """Return fills of the sums that the loop clears in its first iteration, and the loop without this clearing."""
     fills: list[tile.Stmt] = []
     body = list(loop.body)
     for buffer, fragment in fragments.items():
@@ -121,11 +122,12 @@ def _hoist_clearing(loop: tile.For, fragments: Mapping[tile.Buffer, tile.Buffer]
 
 
 def _is_first_iteration(when: tile.Expr | None, loop: tile.For) -> bool:
+    """Return True if the condition is that the loop's variable equals its start."""
     return isinstance(when, tile.Binary) and when.op == "eq" and {when.a, when.b} == {loop.var, loop.start}
 
 
 def _convert_product(op: Gemm) -> tile.TileOp:
-    """Return the product into a fragment, which clears its sum always or never."""
+    """Return the product as one into a fragment, cleared always or never; refuse any other condition for clearing."""
     initialises = op.clear_when
     if not isinstance(initialises, tile.Const):
         raise_error(

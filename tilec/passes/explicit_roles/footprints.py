@@ -30,7 +30,7 @@ class Footprint:
 
 
 def find_footprints(stmt: tile.Stmt, values: Values) -> Iterator[Footprint]:
-    """Yield the boxes that an operation or nest certainly accesses."""
+    """Yield the boxes of shared tiles and tensors that a statement certainly reads or writes, for known variables."""
     versions = get_named_versions(stmt)
     numbers = {name: compute_expr(index, values) for name, index in versions.items()}
     found = _find_operation_boxes(stmt, values) if isinstance(stmt, tile.TileOp) else _find_nest_boxes(stmt, values)
@@ -44,7 +44,7 @@ TouchedBoxes = Iterator[tuple[str, Box, bool]]
 
 
 def _find_operation_boxes(op: tile.TileOp, values: Values) -> TouchedBoxes:
-    """Yield the boxes of an operation's regions, read and written."""
+    """Yield (buffer name, box, is write) for each region that an operation reads or writes; none if unknown."""
     if not op.reaches_regions:
         return
     read, written = find_reads(op), find_writes(op)
@@ -57,14 +57,15 @@ def _find_operation_boxes(op: tile.TileOp, values: Values) -> TouchedBoxes:
 
 
 def _evaluate_box(region: tile.Region, values: Values) -> Box | None:
-    """Return the box of a region; None where its start is unknown."""
+    """Return the first and past-the-last index of a region in each dimension; None where a start is unknown."""
     starts = [compute_expr(start, values) for start in region.start]
     box = tuple((int(s), int(s) + e) for s, e in zip(starts, region.extent, strict=True) if s is not None)
     return None if None in starts else box
 
 
 def _clip_box(buffer: tile.Buffer, box: Box | None, values: Values) -> Box | None:
-    """Clip a box to the buffer: neither copies nor nests access elements outside of a tensor."""
+    """Clip a box to a shared tile's or tensor's extents; None for other buffers, unknown extents, or if nothing is
+    left."""
     if box is None or buffer.scope not in _COMMON_SCOPES:
         return None
     extents = [e if isinstance(e, int) else compute_expr(e, values) for e in buffer.extents]
@@ -75,7 +76,7 @@ def _clip_box(buffer: tile.Buffer, box: Box | None, values: Values) -> Box | Non
 
 
 def _find_nest_boxes(nest: tile.Stmt, values: Values) -> TouchedBoxes:
-    """Yield the boxes that the stores and binds of a nest access."""
+    """Yield (buffer name, box, is write) for the stores and loads that an elementwise nest certainly does."""
     if not isinstance(nest, tile.Parallel) or nest.is_per_thread:
         return
     outer_values = {var: value for var, value in values.items() if var != tile.THREAD and var not in nest.vars}
@@ -90,7 +91,7 @@ def _find_nest_boxes(nest: tile.Stmt, values: Values) -> TouchedBoxes:
 
 
 def _find_load_boxes(expr: tile.Expr, extents: Mapping[tile.Var, int], outer_values: Values) -> TouchedBoxes:
-    """Yield the boxes of the loads in an expression."""
+    """Yield (buffer name, box, False) for the loads of an expression, except those under a select."""
     if isinstance(expr, tile.Select):  # only one branch is loaded: it may be a bounds check
         return
     if isinstance(expr, tile.Load):
@@ -106,7 +107,8 @@ def _find_element_box(
     extents: Mapping[tile.Var, int],
     outer_values: Values,
 ) -> TouchedBoxes:
-    """Yield the box that a nest accesses by these indices, if each depends on a variable of its own."""
+    """Yield the box that a nest reaches by these indices; nothing if a bound is unknown or elements between are
+    skipped."""
     if buffer.scope not in _COMMON_SCOPES:
         return
     box, used = [], set[tile.Var]()
@@ -125,7 +127,8 @@ def _find_element_box(
 def _evaluate_index_range(
     index: tile.Expr, own: set[tile.Var], extents: Mapping[tile.Var, int], outer_values: Values
 ) -> tuple[int, int] | None:
-    """Return the contiguous range of an index that depends on at most one variable of the nest; None without one."""
+    """Return the first and past-the-last value of an index over its nest variable, if any; None if unknown or with
+    gaps."""
     if not own:
         only = compute_expr(index, outer_values)
         return None if only is None else (int(only), int(only) + 1)

@@ -21,7 +21,7 @@ class LoopLeft(Exception):
 
 
 def set_value(var: tile.Var, value: tile.Expr, values: Values) -> None:
-    """Record the value of a variable in `values`, or forget the variable where it is unknown."""
+    """Record in `values` the value of a variable's expression, or remove the variable where that is unknown."""
     found = compute_expr(_replace_variable_loads(value), values)
     values.pop(var, None)
     if found is not None:
@@ -29,7 +29,8 @@ def set_value(var: tile.Var, value: tile.Expr, values: Values) -> None:
 
 
 def update_values(stmt: tile.Stmt, values: Values) -> None:
-    """Update `values` by a statement whose inside is not followed: record what it sets, or forget it."""
+    """Update `values` by a statement that is not followed: record what a bind or variable store sets, forget the
+    rest."""
     match stmt:
         case tile.TileOp():
             for buffer in find_writes(stmt):
@@ -43,21 +44,21 @@ def update_values(stmt: tile.Stmt, values: Values) -> None:
 
 
 def forget_variables(stmt: tile.Stmt, values: Values) -> None:
-    """Forget the variables that a statement may set; it is not followed otherwise."""
+    """Remove from `values` the T.alloc_var variables that stores in a statement set."""
     for inner in tile.walk_statements((stmt,)):
         if isinstance(inner, tile.Store) and is_variable(inner.buffer):
             values.pop(tile.Var(inner.buffer.name), None)
 
 
 def _replace_variable_loads(expr: tile.Expr) -> tile.Expr:
-    """Replace loads from buffers of T.alloc_var by variables of the same name."""
+    """Return the expression with loads of T.alloc_var buffers replaced by variables of the same name."""
     if isinstance(expr, tile.Load) and is_variable(expr.buffer):
         return tile.Var(expr.buffer.name)
     return map_expressions(expr, _replace_variable_loads)
 
 
 def evaluate_known(expr: tile.Expr, values: Values) -> int:
-    """Return the value of an expression, or raise `UnknownValue`."""
+    """Return an expression's value by known variables, or raise `UnknownValue`."""
     found = compute_expr(_replace_variable_loads(expr), values)
     if found is None:
         raise UnknownValue
@@ -65,9 +66,10 @@ def evaluate_known(expr: tile.Expr, values: Values) -> int:
 
 
 def evaluate_iterations(loop: tile.For, values: Values) -> range:
-    """Return the values of a loop's variable, or raise `UnknownValue`."""
+    """Return the range of values that a loop's variable takes, or raise `UnknownValue` if a bound is unknown."""
     return range(evaluate_known(loop.start, values), evaluate_known(loop.stop, values), loop.step)
 
 
 def is_known(expr: tile.Expr, values: Values) -> bool:
+    """Return True if the expression has a value by the known variables."""
     return compute_expr(_replace_variable_loads(expr), values) is not None

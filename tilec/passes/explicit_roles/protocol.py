@@ -103,7 +103,7 @@ class BarrierObserver(Protocol):
 
 
 def list_checkable_roles(assignment: LayoutAssignment, mistakes: ErrorCollector) -> list[Role]:
-    """Return the roles whose barriers can be run: none after an error that others may follow from."""
+    """Return the explicit roles whose barriers can be run; [] after a refused statement or an error about barriers."""
     statements = tile.walk_statements(assignment.kernel.body)
     # A refused statement may have been an arrival.
     if mistakes.has(*_BARRIER_MISTAKES) or any(map(is_refused, statements)):
@@ -112,7 +112,7 @@ def list_checkable_roles(assignment: LayoutAssignment, mistakes: ErrorCollector)
 
 
 def find_allocations(kernel: tile.Kernel) -> dict[str, AllocBarrier]:
-    """Return the allocation of each barrier, by name."""
+    """Return the statement that allocates each barrier array of the kernel, by the array's name."""
     return {barrier_name(s): s for s in tile.walk_statements(kernel.body) if isinstance(s, AllocBarrier)}
 
 
@@ -122,8 +122,9 @@ def run_barriers(
     scalars: Mapping[tile.Var, int] = MappingProxyType({}),
     watch: BarrierObserver | None = None,
 ) -> None:
-    """Run the barriers of the first block, and of the blocks that reach them. Raises `UnknownValue` where control flow
-    depends on other scalars than these. Errors: `barrier-deadlock`, `transaction-bytes`."""
+    """Run the barriers of the first block or cluster; refuse deadlocks and left-over bytes, or raise `UnknownValue`.
+    It is raised where control flow depends on other scalars than these. `watch` observes the run. Errors:
+    `barrier-deadlock`, `transaction-bytes`."""
     statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
     barriers: dict[BarrierPlace, _TrackedBarrier] = {}
@@ -141,7 +142,7 @@ def run_barriers(
 
 
 def _find_block_indices(kernel: tile.Kernel, number: int) -> dict[tile.Var, int]:
-    """Return the block indices of block `number` of the first cluster."""
+    """Return the value of each block variable for block `number` of the first cluster."""
     found = dict.fromkeys(kernel.block_vars, 0)
     for var, size in zip(kernel.block_vars, kernel.cluster.extents, strict=False):
         number, found[var] = divmod(number, size)
@@ -149,6 +150,7 @@ def _find_block_indices(kernel: tile.Kernel, number: int) -> dict[tile.Var, int]
 
 
 def barrier_name(op: tile.TileOp) -> str:
+    """Return the name of the barrier array that an operation waits or arrives at."""
     assert op.barrier is not None
     return op.barrier.buffer.name
 
@@ -159,7 +161,8 @@ def barrier_name(op: tile.TileOp) -> str:
 def _run_barrier_statements(
     body: tuple[tile.Stmt, ...], role: Role, values: known_values.Values, watch: BarrierObserver | None
 ) -> Iterator[BarrierStep]:
-    """Run the statements of a role as far as its values are known, and yield its barrier operations."""
+    """Yield a role's barrier operations in execution order, update `values`, and show `watch` each statement. Raises
+    `UnknownValue` where control flow is unknown, and `LoopLeft` at a break."""
     for stmt in body:
         if watch is not None and isinstance(stmt, tile.TileOp | tile.Parallel):
             watch.visit_statement(role, stmt, values)
@@ -183,12 +186,14 @@ def _run_barrier_statements(
 
 
 def _is_watched(stmt: tile.For | tile.If, values: known_values.Values, watch: BarrierObserver | None) -> bool:
-    """Return whether the observer can follow a statement that has no barriers."""
+    """Return whether there is an observer and the statement's bounds or condition are known, so that it can be
+    followed."""
     deciding = (stmt.start, stmt.stop) if isinstance(stmt, tile.For) else (stmt.condition,)
     return watch is not None and all(known_values.is_known(expr, values) for expr in deciding)
 
 
 def _affects_barriers(body: tuple[tile.Stmt, ...]) -> bool:
+    """Return whether a statement among these waits at a barrier, signals one, or leaves a loop."""
     return any(map(_is_relevant, tile.walk_statements(body)))
 
 
@@ -200,7 +205,7 @@ def _is_relevant(stmt: tile.Stmt) -> bool:
 
 
 def _walk_operation(op: tile.TileOp, role: Role, values: known_values.Values) -> Iterator[BarrierStep]:
-    """Yield the effects of an operation on barriers."""
+    """Yield the arrivals, bytes and waits of one operation at barriers; nothing for an operation without any."""
     if not _is_relevant(op):
         return
     if isinstance(op, BlockBarrier | NamedArrive):
@@ -230,7 +235,7 @@ def _walk_operation(op: tile.TileOp, role: Role, values: known_values.Values) ->
 
 
 def _count_arrivals(op: Arrive | CpAsyncArrive, role: Role, values: known_values.Values) -> int:
-    """Count the arrivals of all threads, or warps, of a role."""
+    """Return by how many threads or warps of the role an operation arrives, given its condition."""
     if isinstance(op, Arrive) and op.by_warps:
         return role.kernel.threads // 32
     if op.condition is None:
@@ -246,7 +251,8 @@ def _count_arrivals(op: Arrive | CpAsyncArrive, role: Role, values: known_values
 def _run_states(
     barriers: dict[BarrierPlace, _TrackedBarrier], states: list[_RoleState], watch: BarrierObserver | None
 ) -> None:
-    """Run these roles to their ends; refuse a deadlock, and bytes left over at the end."""
+    """Run these roles together until all end, are stuck or have run too far. Refuse a deadlock and, if all have
+    ended, a barrier with more or fewer bytes announced than copied."""
     outcome = run_together(states, lambda s: _advance_role(s, barriers, watch), lambda s: s.is_done, lambda s: s.is_cut)
     if outcome == "stuck":
         _refuse_deadlock(barriers, [s for s in states if not s.is_done])
@@ -258,7 +264,8 @@ def _run_states(
 def _advance_role(
     state: _RoleState, barriers: dict[BarrierPlace, _TrackedBarrier], watch: BarrierObserver | None
 ) -> bool:
-    """Run a role until it waits; return whether it made progress."""
+    """Run a role's barrier steps until it waits, ends or has run `MAX_STEPS`; return False if it made no step.
+    Errors: `out-of-range`, `bad-cta-pair`."""
     count = 0
     while not state.is_done:
         step = state.waiting or next(state.steps, None)
@@ -304,7 +311,7 @@ def _advance_role(
 
 
 def _refuse_second_block(step: BarrierStep) -> NoReturn:
-    """Refuse work of a CTA pair that its second block issues, too."""
+    """Raise an error for a step of a CTA pair that the second block issues, too."""
     raise_error(
         "bad-cta-pair",
         "the second block of a CTA pair also issues this",
@@ -315,7 +322,7 @@ def _refuse_second_block(step: BarrierStep) -> NoReturn:
 
 
 def _refuse_deadlock(barriers: dict[BarrierPlace, _TrackedBarrier], waiting: list[_RoleState]) -> NoReturn:
-    """Refuse a kernel none of whose roles can go on."""
+    """Raise the error for waits that never end, or for wrong byte counts where a barrier misses only bytes."""
     places = [(s, s.waiting, barriers[s.block, *s.waiting.barrier]) for s in waiting if s.waiting is not None]
     for state, step, barrier in places:
         if barrier.misses_only_bytes:
@@ -338,7 +345,7 @@ def _refuse_deadlock(barriers: dict[BarrierPlace, _TrackedBarrier], waiting: lis
 
 
 def _refuse_byte_count(place: BarrierPlace, barrier: _TrackedBarrier) -> NoReturn:
-    """Refuse a barrier to which other bytes are announced than are copied."""
+    """Raise the error for a barrier at which more or fewer bytes are announced than are copied."""
     more = "more" if barrier.bytes > 0 else "fewer"
     first, *others = dict.fromkeys((*barrier.announced, *barrier.copied_at))
     raise_error(

@@ -19,7 +19,7 @@ Listing = dict[str, list[dict[str, Any]]]
 
 
 def list_roles_and_pipelines(kernel: tile.Kernel, assignment: LayoutAssignment) -> Listing:
-    """Return the members `pipelines` and `roles` of the trace; none for a kernel without explicit roles."""
+    """Return the trace's lists `pipelines` and `roles`; an empty dict for a kernel without explicit roles."""
     if not assignment.roles:
         return {}
     pipelines = (op for op in kernel.body if isinstance(op, AllocBarrier))
@@ -38,7 +38,7 @@ def list_roles_and_pipelines(kernel: tile.Kernel, assignment: LayoutAssignment) 
 
 
 def _list_pipeline(op: AllocBarrier, parts: tuple[RoleAssignment, ...]) -> dict[str, Any]:
-    """List a pipeline, given the allocation of its barriers."""
+    """Return a pipeline's name, tiles, stages, bytes, and its producer and consumer roles, for the trace."""
     assert op.pipeline is not None and op.tiles is not None and op.bytes is not None
     stages = len(op.counts)
     ends = {side: [p.name for p in parts if _has_acquire(p, (op.pipeline, side))] for side in SIDES}
@@ -54,12 +54,13 @@ def _list_pipeline(op: AllocBarrier, parts: tuple[RoleAssignment, ...]) -> dict[
 
 
 def _has_acquire(part: RoleAssignment, end: PipelineEnd) -> bool:
+    """Return True if the role acquires stages at this end of a pipeline."""
     statements = tile.walk_statements(part.assignment.kernel.body)
     return any(isinstance(s, AwaitBarrier) and s.acquires == end for s in statements)
 
 
 def _list_statements(body: tuple[tile.Stmt, ...], depth: int) -> Iterator[dict[str, Any]]:
-    """Yield name, line and depth of each statement, except those that only compute variables."""
+    """Yield name, line and depth of each statement and those nested in it, except where only variables are set."""
     for stmt in body:
         if isinstance(stmt, tile.Bind) or only_sets_variables(stmt):
             continue

@@ -48,7 +48,7 @@ class ExplicitRole:
 
 
 def has_explicit_roles(kernel: tile.Kernel) -> bool:
-    """Return whether the kernel orders its threads itself, so that the compiler pipelines nothing of it."""
+    """Return whether the kernel has branches on the warpgroup or barrier operations of its own."""
     return any(
         guarded_warpgroups(s) is not None or isinstance(s, (*BARRIER_OPERATIONS, NamedArrive))
         for s in tile.walk_statements(kernel.body)
@@ -56,7 +56,7 @@ def has_explicit_roles(kernel: tile.Kernel) -> bool:
 
 
 def split_roles(kernel: tile.Kernel) -> tile.Kernel:
-    """Split the kernel into one block of statements for each role.
+    """Split the kernel into barriers, common statements, and one block of statements under a condition for each role.
 
     Its barriers come first, then the statements of all warpgroups together, then each role's statements under a
     condition on its warpgroups. A kernel with one role stays as it is. Errors: `cross-role-fragment`,
@@ -81,8 +81,9 @@ def split_roles(kernel: tile.Kernel) -> tile.Kernel:
 
 
 def find_split_roles(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
-    """Return the roles of a split kernel, the common one first, then in the order of their warps. Each is a kernel that
-    numbers its threads from 0; none where the kernel has no explicit roles."""
+    """Return the roles of a split kernel, each as a kernel with threads from 0; the common one first, () without
+    roles. The others come in the order of their warps. A kernel without branches on the warpgroup is one role,
+    "all"."""
     if not has_explicit_roles(kernel):
         return ()
     blocks = [(groups, stmt) for stmt in kernel.body if (groups := guarded_warpgroups(stmt)) is not None]
@@ -100,17 +101,19 @@ def find_split_roles(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
 
 
 def find_roles(kernel: tile.Kernel) -> tuple[ExplicitRole, ...]:
-    """Return the roles of a kernel as written. Errors: as for `split_roles`."""
+    """Split a kernel as written and return its roles, each as a kernel; () without explicit roles. Errors: as for
+    `split_roles`."""
     return find_split_roles(split_roles(kernel))
 
 
 def _drop_allocations(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-    """Drop the allocations of barriers, which belong to no role."""
+    """Return the statements without allocations of barriers, which belong to no role."""
     return tuple(stmt for stmt in body if not isinstance(stmt, AllocBarrier))
 
 
 def _build_role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.Stmt, ...]) -> ExplicitRole:
-    """Build the role of these warpgroups, with the buffers and layouts that its statements use."""
+    """Return the role of these warpgroups (none: of all threads): a kernel of its statements, with the tiles they
+    use."""
     body = _drop_allocations(body)
     used = {b for s in body for b in (*find_reads(s), *find_writes(s))}
     pinned = tuple(p for p in kernel.layouts if p.buffer in used)
@@ -120,7 +123,7 @@ def _build_role(name: str, groups: range, kernel: tile.Kernel, body: tuple[tile.
 
 
 def _renumber_threads(body: tuple[tile.Stmt, ...], first: int) -> tuple[tile.Stmt, ...]:
-    """Return the statements with the threads renumbered from `first`."""
+    """Return the statements with the thread number shifted: thread 0 of the role is thread `first` of the block."""
     if not first:
         return body
     shifted = tile.Binary("add", tile.THREAD, tile.int32_const(first), INT32)
@@ -136,7 +139,7 @@ def _renumber_threads(body: tuple[tile.Stmt, ...], first: int) -> tuple[tile.Stm
 
 
 def _find_role_ranges(kernel: tile.Kernel, every: range) -> Iterator[range]:
-    """Yield the ranges of warpgroups that run the same statements."""
+    """Yield the longest ranges of warpgroups that no condition in the kernel separates."""
     conditions = dict.fromkeys(
         groups for s in tile.walk_statements(kernel.body) if (groups := guarded_warpgroups(s)) is not None
     )
@@ -146,10 +149,10 @@ def _find_role_ranges(kernel: tile.Kernel, every: range) -> Iterator[range]:
 
 
 def _select_for_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -> tuple[tile.Stmt, ...]:
-    """Return the statements of a role, among statements that the warpgroups `runners` run."""
+    """Return the part of these statements, reached by `runners`, that one role runs; refuse shared collectives."""
 
     def select_statement(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
-        """Return the role's part of a statement; () where it has none."""
+        """Return the role's part of a statement as a list; () where it runs nothing of the statement."""
         groups = guarded_warpgroups(stmt)
         if isinstance(stmt, tile.If) and groups is not None:
             return _select_for_role(stmt.then, role, groups) if role.start in groups else ()
@@ -164,7 +167,8 @@ def _select_for_role(body: tuple[tile.Stmt, ...], role: range, runners: range) -
 
 
 def _take_share(stmt: tile.Stmt, role: range, runners: range) -> Iterator[tile.Stmt]:
-    """Yield the role's share of a statement that the warpgroups `runners` run."""
+    """Yield the statement if the role runs it, cut to its threads; refuse a collective one that other roles reach
+    too."""
     if _is_collective(stmt) and role != runners:
         raise_error(
             "cross-role-operation",
@@ -193,7 +197,7 @@ def _is_collective(stmt: tile.Stmt) -> bool:
 
 
 def _is_private(stmt: tile.Stmt) -> bool:
-    """Return whether each thread only computes values of its own, so that every role can repeat it."""
+    """Return whether a statement sets only values that each thread has for itself, so that every role can repeat it."""
     if isinstance(stmt, tile.Bind):
         return True
     if isinstance(stmt, tile.For | tile.If | tile.While):
@@ -203,7 +207,7 @@ def _is_private(stmt: tile.Stmt) -> bool:
 
 
 def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
-    """Refuse a fragment that two roles use: it lies in the registers of one."""
+    """Refuse a fragment that two roles use, as it lies in the registers of one of them."""
     owner: dict[tile.Buffer, tuple[ExplicitRole, Span]] = {}
     for part in found:
         for stmt in tile.walk_statements(part.kernel.body):
@@ -226,7 +230,7 @@ def _check_fragments(found: tuple[ExplicitRole, ...]) -> None:
 
 
 def _describe_role(part: ExplicitRole) -> str:
-    """Name a role in an error: "warpgroups 1 to 2"."""
+    """Return a role's name for an error: "warpgroup 0", "warpgroups 1 to 2" or "all warpgroups together"."""
     if part.is_common:
         return "all warpgroups together"
     first, last = part.groups.start, part.groups.stop - 1

@@ -39,12 +39,12 @@ def is_paired(stmt: tile.Stmt) -> bool:
 
 
 def can_pair(assignment: LayoutAssignment, target: Target) -> bool:
-    """Return whether the kernel runs in clusters, on a machine whose tensor cores can multiply for two blocks."""
+    """Return whether a warp-specialised kernel runs in clusters, on a target with tcgen05."""
     return target.has("tcgen05") and assignment.form == "warp_specialised" and assignment.kernel.cluster.blocks > 1
 
 
 def pair_products(assignment: LayoutAssignment, target: Target) -> tuple[LayoutAssignment | None, str]:
-    """Return the kernel with its products done by CTA pairs, or None, and a description or the reason."""
+    """Return the kernel with tcgen05 products done by CTA pairs and a description, or None and the reason why not."""
     if not can_pair(assignment, target):
         return None, "no warp only loads"
     shared = mark_multicast(assignment)
@@ -62,12 +62,12 @@ def _find_products(kernel: tile.Kernel) -> list[Gemm]:
 
 
 def _find_halved_tiles(kernel: tile.Kernel) -> dict[tile.Buffer, int]:
-    """Return the tiles of B, each with the dimension of its columns."""
+    """Return the tiles that are B of a tcgen05 product, each with the number of the dimension of its columns."""
     return {p.b.buffer: 0 if p.transpose_B else 1 for p in _find_products(kernel)}
 
 
 def _why_not_paired(assignment: LayoutAssignment, axis: str) -> str | None:
-    """Return why CTA pairs cannot do the products, or None."""
+    """Return why CTA pairs along this axis cannot do the kernel's products; None if they can."""
     kernel = assignment.kernel
     products = _find_products(kernel)
     if kernel.cluster.blocks != 2:
@@ -101,7 +101,7 @@ def _why_not_paired(assignment: LayoutAssignment, axis: str) -> str | None:
 
 
 def _is_asynchronous(stmt: tile.Stmt) -> bool:
-    """Return whether a statement of a loop loads by TMA, multiplies by tensor cores, or names a value."""
+    """Return whether a statement is a TMA load, a tcgen05 product, or a bind of a value."""
     return isinstance(stmt, tile.Bind) or is_tensor_product(stmt) or _is_tma_load(stmt)
 
 
@@ -110,7 +110,8 @@ def _is_tma_load(stmt: tile.Stmt) -> TypeGuard[Copy]:
 
 
 def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: str) -> str | None:
-    """Return why the tiles do not suit, or None: TMA must load both for products alone, only B alike in both blocks."""
+    """Return why tiles A and B do not suit a CTA pair: other uses, or not just B alike in both blocks; None if they
+    do."""
     for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, tile.For | tile.While | tile.If) or is_tensor_product(stmt):
             continue
@@ -125,7 +126,8 @@ def _why_not_shared(kernel: tile.Kernel, a: tile.Buffer, b: tile.Buffer, axis: s
 
 
 def _halve_layout(layout: SharedLayout, dimension: int) -> SharedLayout | None:
-    """Return the layout of half a tile; None if its swizzle would begin elsewhere than in the whole tile."""
+    """Return the layout of half a shared tile along a dimension; None if its size is odd or the half breaks the
+    swizzle. A tile with a placement has none either."""
     if layout.placement is not None or layout.shape[dimension] % 2:
         return None
     shape = tuple(size // 2 if d == dimension else size for d, size in enumerate(layout.shape))
@@ -136,7 +138,8 @@ def _halve_layout(layout: SharedLayout, dimension: int) -> SharedLayout | None:
 
 
 def _rewrite_kernel(assignment: LayoutAssignment, tiles: dict[tile.Buffer, int], axis: str) -> LayoutAssignment:
-    """Halve these tiles, each along its dimension, between the blocks of a pair along `axis`."""
+    """Return the assignment in which each block of a pair along `axis` loads half of these tiles, for paired
+    products."""
     kernel = assignment.kernel
     shared = dict(assignment.shared)
     halves: dict[tile.Buffer, tile.Buffer] = {}
@@ -159,7 +162,8 @@ class _Rewriter:
         self.tiles, self.halves, self.place = tiles, halves, place
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
-        """Return a product or load of half a tile; any other statement as it is."""
+        """Return a tcgen05 product as a paired one, and a TMA load of a halved tile as one of half; others as they
+        are."""
         match stmt:
             case Gemm() if is_tensor_product(stmt):
                 return replace(stmt, b=self.halve_region(stmt.b, stmt.b.buffer), paired=True)
@@ -170,7 +174,7 @@ class _Rewriter:
                 return stmt
 
     def halve_region(self, region: tile.Region, buffer: tile.Buffer) -> tile.Region:
-        """Return the block's half of a tensor's region, or all of its halved tile."""
+        """Return this block's half of a tensor's region, or the whole halved tile in place of the tile."""
         along = [d for d, e in enumerate(region.extent) if e != 1][self.tiles[buffer]]
         size = region.extent[along] // 2
         extent = tuple(size if d == along else e for d, e in enumerate(region.extent))

@@ -28,16 +28,16 @@ MAX_STEP = 2**31 - 1
 
 
 def blocks_at_once(target: Target, cluster: int) -> int:
-    """Return how many blocks run at once, one on each multiprocessor, in clusters of `cluster` blocks. The blocks of a
-    cluster share a GPC (cluster of multiprocessors), which pairs fill, but larger clusters do not."""
+    """Return how many blocks the GPU runs at once, one on each multiprocessor, in whole clusters of `cluster` blocks.
+    The blocks of a cluster share a GPC (cluster of multiprocessors), which pairs fill, but larger clusters do not."""
     multiprocessors = target.limit("sms" if cluster <= 2 else "sms_in_large_clusters")
     return multiprocessors // cluster * cluster
 
 
 def why_not_persistent(kernel: tile.Kernel, at_once: int) -> str | None:
-    """Return why no grid of `at_once` blocks can walk over the kernel's blocks, or None. It has to be smaller. Explicit
-    barriers may rely on being new. Block numbers must fit an int32: of grids known at launch only this is assumed,
-    since no memory holds 2^31 tiles, but not that clusters divide them."""
+    """Return why a persistent grid of `at_once` blocks cannot run the kernel's blocks in turn; None if it can. That
+    grid has to be smaller. Explicit barriers may rely on being new. Block numbers must fit an int32: of grids known at
+    launch only this is assumed, since no memory holds 2^31 tiles, but not that clusters divide them."""
     total = _count_all_clusters(kernel)
     walking = at_once // kernel.cluster.blocks
     if isinstance(total, tile.Const) and int(total.value) <= walking:
@@ -54,15 +54,14 @@ def why_not_persistent(kernel: tile.Kernel, at_once: int) -> str | None:
 
 
 def make_persistent(kernel: tile.Kernel, at_once: int) -> tile.Kernel:
-    """Return the kernel with a persistent grid of `at_once` blocks, which walk over the kernel's blocks by a static
-    stride, in the order of its raster."""
+    """Return the kernel on `at_once` blocks, each looping over the kernel's blocks with a fixed stride."""
     assert why_not_persistent(kernel, at_once) is None
     walking = at_once // kernel.cluster.blocks
     return _build_walk(kernel, tile.int32_const(walking), walking)
 
 
 def why_not_dynamically_scheduled(kernel: tile.Kernel, target: Target) -> str | None:
-    """Return why the hardware cannot schedule the clusters of a persistent grid dynamically, or None."""
+    """Return why the hardware cannot assign a persistent grid's clusters at run time; None if it can."""
     if not target.has("cluster.launch_control"):
         return f"{target.name} has no cluster launch control"
     if has_own_order(kernel):
@@ -74,12 +73,12 @@ def why_not_dynamically_scheduled(kernel: tile.Kernel, target: Target) -> str | 
 
 
 def schedule_tiles_dynamically(kernel: tile.Kernel) -> tile.Kernel:
-    """Return the kernel with a grid of all its clusters, numbered along x, of which running ones take over others."""
+    """Return the kernel on a grid of all its clusters along x, with a loop in which running ones take over others."""
     return _build_walk(kernel, _count_all_clusters(kernel), MAX_STEP, is_dynamic=True)
 
 
 def replace_dynamic_by_static_stride(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """Return the kernel with a static stride for dynamic scheduling: the cost model assumes equally fast blocks."""
+    """Return the kernel with dynamically scheduled loops made ones of fixed stride over a full GPU of blocks."""
     if not any(map(_is_dynamic, kernel.body)):
         return kernel
     walking = blocks_at_once(target, kernel.cluster.blocks) // kernel.cluster.blocks
@@ -92,7 +91,7 @@ def _is_dynamic(stmt: tile.Stmt) -> TypeGuard[tile.For]:
 
 
 def _build_walk(kernel: tile.Kernel, walking: tile.Expr, step: int, *, is_dynamic: bool = False) -> tile.Kernel:
-    """Return the kernel in which `walking` clusters walk over its clusters."""
+    """Return the kernel as one loop over its cluster numbers by `step`, on a grid of `walking` clusters."""
     width, depth, height = rasterise.count_clusters(kernel)
     hardware = (tile.Var("%block"), tile.Var("%block.y"), tile.Var("%block.z"))
     cx, cy, cz = kernel.cluster.extents
@@ -115,12 +114,13 @@ def _build_walk(kernel: tile.Kernel, walking: tile.Expr, step: int, *, is_dynami
 
 
 def _count_all_clusters(kernel: tile.Kernel) -> tile.Expr:
+    """Return the number of clusters in the kernel's whole grid, as an expression."""
     width, depth, height = rasterise.count_clusters(kernel)
     return _multiply_exprs(_multiply_exprs(width, depth), height)
 
 
 def _multiply_exprs(a: tile.Expr, b: tile.Expr) -> tile.Expr:
-    """Return the product, of constants as an int that may exceed an int32."""
+    """Return the folded product of two expressions; a product of constants may exceed an int32."""
     if isinstance(a, tile.Const) and isinstance(b, tile.Const):
         return tile.int32_const(int(a.value) * int(b.value))
     return rasterise.fold_binary("mul", a, b)

@@ -48,12 +48,13 @@ class GridWalk:
         return self.width * self.depth * self.height
 
     def count_bytes_of_waves(self, raster: tile.Raster, most: int | None = None) -> int:
-        """Return the bytes of distinct footprints that waves touch, summed over the first `most` waves."""
+        """Return the bytes of the distinct footprints that each wave of blocks touches, summed over `most` waves or
+        all."""
         firsts = range(0, self.tiles, self.at_once)[:most]
         return sum(self.count_wave_bytes(raster, first, min(first + self.at_once, self.tiles)) for first in firsts)
 
     def count_wave_bytes(self, raster: tile.Raster, first: int, last: int) -> int:
-        """Return the bytes that the tiles with numbers from `first` up to, not including, `last` touch."""
+        """Return the bytes of the distinct footprints that the tiles numbered `first` to `last` - 1 touch."""
         area = self.width * self.depth
         found = []
         for begin in range(first // area * area, last, area):  # the first tile of each layer
@@ -63,8 +64,7 @@ class GridWalk:
 
 
 def split_into_rectangles(width: int, depth: int, raster: tile.Raster, first: int, last: int) -> Iterator[Rectangle]:
-    """Yield the tiles of a layer numbered from `first` up to `last` as rectangles, placed as by
-    `rasterise.locate_tile`."""
+    """Yield rectangles that cover the tiles numbered `first` to `last` - 1 of a layer in the raster's order."""
     across, along = (width, depth) if raster.by_rows else (depth, width)
     panel = raster.panel or 1
     while first < last:
@@ -84,7 +84,7 @@ def split_into_rectangles(width: int, depth: int, raster: tile.Raster, first: in
 
 
 def _count_distinct(axes: str, layers: Sequence[tuple[Rectangle, ...]], tiles: int) -> int:
-    """Count the distinct footprints that `tiles` tiles, as rectangles by layer, reach along the axes."""
+    """Count the distinct footprints that the tiles of a wave load, if a footprint depends on these grid axes."""
     if "x" in axes and "y" in axes:
         return tiles
     if "x" not in axes and "y" not in axes:
@@ -94,7 +94,7 @@ def _count_distinct(axes: str, layers: Sequence[tuple[Rectangle, ...]], tiles: i
 
 
 def _union_length(spans: Iterable[tuple[int, int]]) -> int:
-    """Return how many numbers the ranges have together."""
+    """Return how many integers lie in the union of half-open ranges."""
     total, end = 0, 0
     for begin, until in sorted(spans):
         total += max(until - max(begin, end), 0)
@@ -103,7 +103,7 @@ def _union_length(spans: Iterable[tuple[int, int]]) -> int:
 
 
 def find_best_raster(walk: GridWalk) -> tile.Raster:
-    """Return the order in which waves touch the fewest bytes: the plain one, or panels, counted in the walk's tiles."""
+    """Return the raster whose waves touch the fewest bytes: panels, or the plain order where these save nothing."""
     if 1 in (walk.width, walk.depth) or walk.tiles <= walk.at_once:
         return AS_NUMBERED
     rows = sum(s.bytes for s in walk.footprints if "y" in s.axes and "x" not in s.axes)
@@ -121,18 +121,19 @@ def find_best_raster(walk: GridWalk) -> tile.Raster:
 
 
 def _add_division_cost(walk: GridWalk, raster: tile.Raster, cost: int) -> int:
-    """Add a fiftieth to the cost if the last panel has another height: each block then divides by a computed number."""
+    """Return the cost, a fiftieth higher if the last panel is smaller: blocks then divide by a computed number."""
     along = walk.depth if raster.by_rows else walk.width
     return cost + cost // 50 if along % raster.panel else cost
 
 
 def _candidate_heights(ideal: int, along: int) -> range:
+    """Return the panel heights to try: from two thirds of the ideal one to one and a half, within 1 to `along`."""
     ideal = min(max(ideal, 1), along)
     return range(max(ideal * 2 // 3, 1), min(ideal * 3 // 2 + 1, along) + 1)
 
 
 def build_grid_walk(kernel: tile.Kernel, loads: Sequence[LoadFootprint], at_once: int) -> GridWalk:
-    """Build the walk over a grid's clusters, of whose blocks `at_once` run at once: clusters are its tiles."""
+    """Return the walk over a kernel's clusters as its tiles, with a guess for extents known only at launch."""
     extents = (*(e if isinstance(e, int) else UNKNOWN_EXTENT for e in kernel.grid), 1, 1)[:3]
     width, depth, height = (max(e // size, 1) for e, size in zip(extents, kernel.cluster.extents, strict=True))
     sizes = dict(zip("xyz", kernel.cluster.extents, strict=True))
@@ -141,12 +142,12 @@ def build_grid_walk(kernel: tile.Kernel, loads: Sequence[LoadFootprint], at_once
 
 
 def scale_to_blocks(raster: tile.Raster, cluster: Sequence[int]) -> tile.Raster:
-    """Scale a raster of clusters to blocks."""
+    """Return the raster with its panel size counted in blocks instead of clusters."""
     return tile.Raster(raster.panel * cluster[1 if raster.by_rows else 0], raster.by_rows)
 
 
 def fits_in_cache(kernel: tile.Kernel, target: Target) -> bool:
-    """Return whether all tensors together fit into the L2 cache."""
+    """Return whether all tensor parameters together fit into the L2 cache; False if a size is known only at launch."""
     tensors = [p for p in kernel.params if isinstance(p, tile.Buffer)]
     if any(t.is_dynamic for t in tensors):
         return False
@@ -154,7 +155,8 @@ def fits_in_cache(kernel: tile.Kernel, target: Target) -> bool:
 
 
 def has_own_order(kernel: tile.Kernel) -> bool:
-    """Return whether blocks may wait for others that began before them, so that their order must not change."""
+    """Return whether the kernel has a while, a break or a fetching atomic, so that its blocks may wait for earlier
+    ones."""
     return any(
         isinstance(s, tile.While | tile.Break)
         or (isinstance(s, tile.Store) and s.atomic is not None and s.previous is not None)

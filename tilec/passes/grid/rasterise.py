@@ -16,7 +16,7 @@ AS_NUMBERED = tile.Raster(0)
 
 
 def rasterise_blocks(kernel: tile.Kernel) -> tile.Kernel:
-    """Return the kernel with its blocks in the order of its raster: block indices are computed from the hardware's."""
+    """Return the kernel with block indices computed from the hardware's in raster order; as it is without panels."""
     raster = kernel.raster
     if raster is None or not raster.panel or len(kernel.grid) < 2 or 1 in kernel.grid[:2]:
         return kernel
@@ -31,7 +31,7 @@ def rasterise_blocks(kernel: tile.Kernel) -> tile.Kernel:
 
 
 def count_clusters(kernel: tile.Kernel) -> tuple[tile.Expr, tile.Expr, tile.Expr]:
-    """Return the number of clusters of the grid along x, y and z."""
+    """Return the numbers of clusters of the grid along x, y and z, as expressions."""
     x, y, z = (
         fold_binary("floordiv", tile.extent_expr(extent), size)
         for extent, size in zip((*kernel.grid, 1, 1)[:3], kernel.cluster.extents, strict=True)
@@ -46,7 +46,8 @@ def bind_block_indices(
     cluster: Sequence[int],
     span: Span,
 ) -> tuple[tile.Bind, ...]:
-    """Bind `block_vars`, named as in the kernel's text, to the cluster's tile plus the block's place in it."""
+    """Return binds of the kernel's block variables to the cluster's tile times its size plus the block's place in
+    it."""
     indices = (
         add_exprs(scale_expr(place, size), fold_binary("floormod", own, size)) if size > 1 else place
         for place, own, size in zip(tiles, hardware, cluster, strict=False)
@@ -57,9 +58,9 @@ def bind_block_indices(
 def locate_tile(
     number: tile.Expr, width: tile.Extent, depth: tile.Extent, raster: tile.Raster
 ) -> tuple[tile.Expr, tile.Expr]:
-    """Return column and row of the tile with this number, of width × depth. A panel is `panel` rows high (columns wide,
-    if not `by_rows`); the last one has the remaining rows. It is walked column by column, every other one backwards.
-    Each tile comes once: `%` in a panel numbers rows, `//` columns."""
+    """Return column and row, as expressions, of the tile with this number in a grid walked in raster order. A panel is
+    `panel` rows high (columns wide, if not `by_rows`); the last one has the remaining rows. It is walked column by
+    column, every other one backwards. Each tile comes once: `%` in a panel numbers rows, `//` columns."""
     width, depth = tile.extent_expr(width), tile.extent_expr(depth)
     if not raster.panel or tile.int32_const(1) in (width, depth):
         return fold_binary("floormod", number, width), fold_binary("floordiv", number, width)
@@ -86,7 +87,8 @@ def locate_tile(
 
 
 def scale_to_clusters(raster: tile.Raster, cluster: Sequence[int]) -> tile.Raster:
-    """Scale a raster of blocks to clusters: panels are as high or wide as before, at least one cluster."""
+    """Return the raster with its panel size counted in clusters instead of blocks, at least one; no panels stay
+    none."""
     return replace(raster, panel=max(raster.panel // cluster[1 if raster.by_rows else 0], 1) if raster.panel else 0)
 
 

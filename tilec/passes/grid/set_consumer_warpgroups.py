@@ -18,7 +18,7 @@ from tilec.support.source import Span
 
 
 def set_consumer_warpgroups(kernel: tile.Kernel, consumer_warpgroups: int) -> tile.Kernel:
-    """Set the number of consumer warpgroups that the command line gives.
+    """Set the number of computing warpgroups; refuse it if a statement or a product's shape depends on the number.
 
     Errors: `bad-consumer-warpgroups`."""
     groups = consumer_warpgroups
@@ -48,14 +48,15 @@ def set_consumer_warpgroups(kernel: tile.Kernel, consumer_warpgroups: int) -> ti
 
 
 def _can_share(product: tile.TileOp, groups: int) -> bool:
-    """Return whether each warpgroup can have whole blocks of 64 rows, or whole panels of 64 columns of shared rows."""
+    """Return whether warpgroups can divide a product's sum evenly by 64 rows, and by 64 columns where rows are
+    shared."""
     rows, columns = product.regions[2].shape
     sharing_rows = groups // math.gcd(groups, rows // 64)
     return rows % 64 == 0 and (sharing_rows == 1 or columns % (64 * sharing_rows) == 0)
 
 
 def _find_thread_dependences(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
-    """Yield the places of a kernel that name single threads, or count them, each with a description."""
+    """Yield span and description of each statement, layout or barrier that names single threads or counts them."""
     for pinned in kernel.layouts:
         if isinstance(pinned.layout, tile.LoopLayout):
             yield pinned.span, f"a layout assigns elements of {pinned.buffer.name} to threads"

@@ -76,24 +76,24 @@ class LayoutAssignment:
 
     @property
     def kernels(self) -> tuple[LayoutAssignment, ...]:
-        """Return the assignments whose statements run: those of the roles, or this one alone."""
+        """Return the assignments whose statements run: those of the explicit roles, or this one if it has none."""
         return tuple(part.assignment for part in self.roles) or (self,)
 
     @property
     def block_threads(self) -> int:
-        """Count the threads of a block, the producer warpgroup included."""
+        """Return the number of threads in a block, with the producer warpgroup of a warp-specialised kernel."""
         return self.kernel.threads + (WARPGROUP_THREADS if self.form == "warp_specialised" else 0)
 
     def nest_layout(self, nest: tile.Parallel) -> Fragment:
-        """Return the layout in which a parallel nest runs: see `find_nest_layout`."""
+        """Return how a parallel nest's iterations are spread over threads, by the kernel's fragment layouts."""
         return find_nest_layout(nest, self.kernel.threads, self.fragments)
 
 
 def find_nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, Fragment]) -> Fragment:
-    """Return the layout in which a parallel nest runs, given the layouts of its fragments. It is the layout that the
-    nest asks for; else that of a fragment indexed by all variables of the nest. With fragments of fewer dimensions,
-    each thread runs the iterations of its elements, and threads with the same elements divide the rest, unless the nest
-    stores to such a fragment. Otherwise it is the coalesced layout."""
+    """Return how a nest's iterations are spread over threads: as it asks, as its fragments lie, else coalesced. It is
+    the layout that the nest asks for; else that of a fragment indexed by all variables of the nest. With fragments of
+    fewer dimensions, each thread runs the iterations of its elements, and threads with the same elements divide the
+    rest, unless the nest stores to such a fragment. Otherwise it is the coalesced layout."""
     if nest.is_per_thread:
         return per_thread_fragment(threads, nest.extents[1:])
     if nest.layout is not None:
@@ -128,10 +128,9 @@ class RoleAssignment:
 
 
 def assign_layouts(selection: MechanismSelection, mistakes: ErrorCollector = RAISE_FIRST) -> LayoutAssignment:
-    """Choose a layout for each tile.
+    """Choose layouts for all fragments and shared tiles, and warp partitions of products that convert the fewest bytes.
 
-    Also choose the warp partition of open products, one after the other, so that fewer bytes pass through shared
-    memory."""
+    Partitions that the kernel leaves open are tried one product after the other."""
     best = assign_fragment_layouts(selection, mistakes)
     for at, product in enumerate(_find_open_products(selection.kernel)):
         if not best.conversions or mistakes.met:
@@ -150,13 +149,13 @@ POLICIES: tuple[Policy, ...] = ("full_row", "full_col")
 
 
 def _find_open_products(kernel: tile.Kernel) -> list[Gemm]:
-    """Return the products for which the kernel does not ask for whole rows or columns per warp."""
+    """Return the products, except by tcgen05, whose warp partition the kernel leaves open."""
     products = (s for s in tile.walk_statements(kernel.body) if isinstance(s, Gemm) and s.via != "tcgen05")
     return [s for s in products if s.policy == "square" or s.open is not None]
 
 
 def _set_policy(selected: MechanismSelection, at: int, policy: Policy) -> MechanismSelection | None:
-    """Return the kernel with product `at` partitioned by `policy`, or None where the instruction does not allow it."""
+    """Return the selection with open product `at` partitioned by `policy`; None if impossible or no change."""
     product = _find_open_products(selected.kernel)[at]
     changed = replace(product, policy=policy, open=True)
     threads = selected.kernel.threads
@@ -168,11 +167,13 @@ def _set_policy(selected: MechanismSelection, at: int, policy: Policy) -> Mechan
 
 
 def _count_converted_bytes(assignment: LayoutAssignment) -> int:
+    """Return the bytes that all layout conversions write to shared memory."""
     return sum(conversion.bytes for conversion in assignment.conversions)
 
 
 def assign_fragment_layouts(selected: MechanismSelection, mistakes: ErrorCollector = RAISE_FIRST) -> LayoutAssignment:
-    """Assign layouts to fragments, and insert the conversions that they need."""
+    """Choose layouts of fragments, not of shared tiles, and insert copies between layouts; record conflicts that
+    stay. A statement in such a conflict becomes a placeholder."""
     # An operation that became several nests has the same variables in each.
     kernel = make_names_unique(_normalise_given_layouts(selected.kernel, mistakes))
     conversions: list[LayoutConversion] = []
@@ -201,7 +202,7 @@ def assign_fragment_layouts(selected: MechanismSelection, mistakes: ErrorCollect
 
 
 def _replace_impossible_stmatrix(kernel: tile.Kernel, fragments: Mapping[str, Fragment]) -> tile.Kernel:
-    """Copy by registers instead of stmatrix where the source does not have an accumulator's layout."""
+    """Return the kernel with each stmatrix copy done by registers if its source is in no accumulator layout."""
     for stmt in [s for s in tile.walk_statements(kernel.body) if isinstance(s, Copy) and s.via == "stmatrix"]:
         if not is_accumulator_layout(fragments[stmt.source.buffer.name]):
             kernel = replace(kernel, body=replace_statement(kernel.body, stmt, (replace(stmt, via="registers"),)))
@@ -209,7 +210,7 @@ def _replace_impossible_stmatrix(kernel: tile.Kernel, fragments: Mapping[str, Fr
 
 
 def _normalise_given_layouts(kernel: tile.Kernel, mistakes: ErrorCollector) -> tile.Kernel:
-    """Drop given layouts that are impossible, and rewrite nests whose layout is not one of mixed-radix digits."""
+    """Drop given layouts that are impossible, recording errors, and rewrite nests of irregular layout to digits."""
     pinned = []
     for given in kernel.layouts:
         with mistakes.caught():
@@ -231,8 +232,8 @@ def _normalise_given_layouts(kernel: tile.Kernel, mistakes: ErrorCollector) -> t
 def _replace_conflicting_statement(
     kernel: tile.Kernel, stmt: tile.Stmt, error: CompileError, mistakes: ErrorCollector
 ) -> tile.Kernel:
-    """Replace a statement that cannot have its operands. The error is dropped where a refused statement already left an
-    operand without a layout."""
+    """Replace a statement whose layout conflict has no solution by a placeholder, and record the error. The error is
+    dropped where a refused statement already left an operand without a layout."""
     refused = (s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.TileOp) and is_refused(s))
     lost = {r.buffer for s in refused for r in s.regions}
     if not any(b.scope == "fragment" and b in lost for b in (*find_reads(stmt), *find_writes(stmt))):
@@ -244,7 +245,7 @@ def _replace_conflicting_statement(
 def assign_shared_layouts(
     kernels: list[LayoutAssignment], selected: MechanismSelection, mistakes: ErrorCollector = RAISE_FIRST
 ) -> dict[str, SharedLayout]:
-    """Choose the cheapest layout of each shared tile for all its accesses, in all kernels that have the tile. Its
+    """Choose, for each shared tile, the cheapest layout for all its accesses in these kernels, or the given one. Its
     versions have the same layout."""
     tiles = list(dict.fromkeys(b for assignment in kernels for b in assignment.kernel.buffers if b.scope == "shared"))
     accesses: dict[str, list[atoms.SharedAccess]] = {b.name: [] for b in tiles}
@@ -264,7 +265,7 @@ def assign_shared_layouts(
 def _build_given_layout(
     pinned: tile.LayoutAnnotation, accesses: list[atoms.SharedAccess], mistakes: ErrorCollector
 ) -> SharedLayout:
-    """Return the layout that the kernel gives a shared tile, and refuse it where an access does not allow it."""
+    """Return the layout that the kernel gives a shared tile; record an error if an access pattern does not allow it."""
     if isinstance(pinned.layout, tile.Placement):
         layout = placed_layout(pinned.layout, pinned.buffer.dtype.bytes)
     else:
@@ -308,12 +309,12 @@ class FragmentUse:
 
 
 def find_fragment_uses(nest: tile.Parallel) -> Iterator[FragmentUse]:
-    """Yield each use of a fragment in the nest; in a statement, the stored fragment comes first."""
+    """Yield each load and store of a fragment in the nest, with the nest variables that index its dimensions."""
     place = {var: i for i, var in enumerate(nest.vars)}
 
     def match_indices(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], stored: bool) -> FragmentUse:
-        """Match the indices of a fragment access to the variables of the nest, each as `i` or, where it is read, as
-        `i // n`. `dims` is None if they do not match."""
+        """Return the use with the nest variables that index a fragment, plain or, if read, divided; else with None as
+        dims. Each index is a variable `i` or, where the fragment is read, `i // n`."""
         found: list[tuple[int, int]] = []
         fits = True
         for index, size in zip(indices, buffer.shape, strict=True):
@@ -340,15 +341,16 @@ def find_fragment_uses(nest: tile.Parallel) -> Iterator[FragmentUse]:
 
 
 def _is_reshaped_access(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> bool:
-    """Return True if the nest visits the elements in their order, though it has another shape."""
+    """Return True if the nest visits a buffer's elements in their order, though its shape is another one."""
     if nest.is_per_thread or math.prod(nest.extents) != math.prod(buffer.shape):
         return False
     return indices == map_view_indices(replace(buffer, extents=nest.extents), buffer, nest.vars)
 
 
 def _select_deciding_uses(all_uses: list[FragmentUse]) -> list[FragmentUse]:
-    """Return the uses that decide which thread runs an iteration, those of one value per element first. A single
-    element that is only read does not decide: each thread has a copy."""
+    """Return the fragment uses that decide which thread runs an iteration: indexed ones, and stored single elements.
+    Those with divided variables come last. A single element that is only read does not decide: each thread has a
+    copy."""
     uses = [use for use in all_uses if use.dims is not None]
     stored = {use.buffer for use in uses if use.stored}
     deciding = [use for use in uses if use.dims or use.buffer in stored]
@@ -368,7 +370,8 @@ class _FragmentSolver:
         self.everywhere = reducer_layout.find_replicated_reducers(kernel)
 
     def solve_layouts(self) -> dict[str, Fragment]:
-        """Return the layout of each fragment by name, or raise a conflict."""
+        """Return layouts of fragments, reducers and local buffers by name, or raise `LayoutConflict` at the first
+        statement. It is the first that needs another layout of a buffer."""
         fragments = [b for b in self.kernel.buffers if b.scope == "fragment"]
         stmts = list(tile.walk_statements(self.kernel.body))
         for buffer in self.kernel.buffers:
@@ -402,29 +405,33 @@ class _FragmentSolver:
             self.known[first.name] = (row_major_fragment(first.shape, self.kernel.threads, vector), first.span)
 
     def fix_layout(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
-        """Fix the layout of a buffer; raise a conflict if it has another one."""
+        """Record the layout of a buffer that has none yet; raise `LayoutConflict` if it has a different one."""
         _, origin = self.known.setdefault(buffer.name, (layout, stmt.span))
         if self.has_other_layout(buffer, layout):
             raise LayoutConflict(stmt, buffer, origin)
 
     def fix_exact_layout(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
-        """Fix the layout of a buffer in just these digits: an equal one that the kernel gives may have others."""
+        """Record the layout of a buffer with exactly these axes, even over an equal one; raise `LayoutConflict` if
+        different."""
         self.fix_layout(buffer, layout, stmt)
         self.known[buffer.name] = layout, self.known[buffer.name][1]
 
     def has_other_layout(self, buffer: tile.Buffer, layout: Fragment | None) -> bool:
-        """Return True if the buffer has another layout. `layout` None is one that no buffer has."""
+        """Return True if the buffer's known layout differs from this one, or this one is None. A layout of None is one
+        that no buffer has."""
         found = self.get(buffer)
         if found is None or layout is None:
             return layout is None
         return found is not layout and found.to_canonical() != layout.to_canonical()
 
     def get(self, buffer: tile.Buffer) -> Fragment | None:
+        """Return the known layout of a buffer, or None if there is none yet."""
         found = self.known.get(buffer.name)
         return found[0] if found else None
 
     def spread_layouts(self, stmt: tile.Stmt) -> None:
-        """Fix the layouts that a statement determines, from those of its other fragments."""
+        """Record layouts that a statement fixes, by its instruction or other fragments; raise `LayoutConflict` if
+        they differ."""
         match stmt:
             case Gemm() if stmt.via == "tcgen05":
                 pass
@@ -463,7 +470,8 @@ class _FragmentSolver:
                 self.spread_to_reducers(stmt)
 
     def spread_to_reducers(self, nest: tile.Parallel) -> None:
-        """Fix the layouts of the reducers that a nest adds to, once the layout of the nest is known."""
+        """Record layouts of the reducers that a nest adds to, once its fragments have some; raise `LayoutConflict`
+        if different."""
         stores = list(reducer_layout.find_additions(nest))
         if not stores or any(use.buffer.name not in self.known for use in find_fragment_uses(nest)):
             return
@@ -488,7 +496,8 @@ class _FragmentSolver:
         return mma_accumulator((m, n), *warps)
 
     def reduce_layout(self, op: Reduce, source: Fragment) -> Fragment:
-        """Return the layout of a reduction's result."""
+        """Return the layout of a reduction's result: the source's without the reduced dimension, or with extent 1
+        there."""
         keep = tuple(d for d in range(len(source.shape)) if d != op.dim)
         layout = source.project(keep)
         shape = op.regions[1].buffer.shape
@@ -497,7 +506,8 @@ class _FragmentSolver:
         return layout
 
     def spread_over_copy(self, op: tile.TileOp) -> None:
-        """Give all fragments of an elementwise operation the same layout."""
+        """Give all fragments of an elementwise operation one layout; raise `LayoutConflict` for a part of a
+        fragment."""
         for region in op.regions:
             if region.buffer.scope == "fragment" and not region.is_whole:
                 raise LayoutConflict(op, region.buffer, region.buffer.span)
@@ -505,7 +515,8 @@ class _FragmentSolver:
             self.spread_between_fragments(op, source, destination)
 
     def spread_between_fragments(self, op: tile.TileOp, source: tile.Buffer, destination: tile.Buffer) -> None:
-        """Give two operands of a copy one layout: that of tensor memory, or the one that either has already."""
+        """Give both sides of a copy one layout, the known one or tensor memory's; keep two that share threads.
+        Raises `LayoutConflict` if impossible; does nothing while neither layout is known."""
         if "tmem" in (source.scope, destination.scope):
             assert isinstance(op, Copy)
             tensor_layout = build_copied_layout(op, self.kernel.threads)
@@ -526,7 +537,9 @@ class _FragmentSolver:
             self.fix_layout(source, b[0], op)
 
     def spread_over_nest(self, nest: tile.Parallel) -> None:
-        """Fix the fragments of a nest by its own layout, or by a known one that all its variables index."""
+        """Record layouts of a nest's fragments by its given layout, or by a known fragment that all its variables
+        index. Of several the one that conflicts in the fewest bytes. Raises `LayoutConflict` if a layout differs or
+        an index is no variable."""
         uses, deciding = self.find_uses(nest)
         if nest.layout is not None:
             self.fix_nest_layout(nest, uses, build_digit_layout(nest.layout, self.kernel.threads))
@@ -541,14 +554,14 @@ class _FragmentSolver:
             self.fix_nest_layout(nest, [use for use in uses if use.dims is None or use in whole], None)
 
     def find_uses(self, nest: tile.Parallel) -> tuple[list[FragmentUse], list[FragmentUse]]:
-        """Return the uses of fragments of a nest and the deciding ones, cached."""
+        """Return all fragment uses of a nest, and the deciding ones; cached by the nest's identity."""
         if IdentityKey(nest) not in self.nest_uses:
             uses = list(find_fragment_uses(nest))
             self.nest_uses[IdentityKey(nest)] = uses, _select_deciding_uses(uses)
         return self.nest_uses[IdentityKey(nest)]
 
     def count_conflicting_bytes(self, uses: list[FragmentUse], whole: Fragment) -> int:
-        """Count the bytes of the fragments whose layout is not the one that a nest of layout `whole` needs."""
+        """Return the bytes of the used fragments whose known layout a nest of layout `whole` could not use."""
         conflicting = set()
         for use in uses:
             if use.dims is None or self.has_other_layout(use.buffer, _find_required_layout(use, whole)):
@@ -556,7 +569,8 @@ class _FragmentSolver:
         return sum(buffer.bytes for buffer in conflicting)
 
     def fix_nest_layout(self, nest: tile.Parallel, uses: list[FragmentUse], whole: Fragment | None) -> None:
-        """Fix the fragments of a nest that runs in layout `whole`, or raise a conflict."""
+        """Record layouts that a nest of layout `whole` needs; raise `LayoutConflict` for the first other one (None:
+        for any)."""
         conflicting: list[FragmentUse] = []
         for use in uses:
             if use.dims is None or whole is None:
@@ -575,7 +589,8 @@ class _FragmentSolver:
             )
 
     def spread_from_projections(self, nest: tile.Parallel) -> None:
-        """Fix the fragments of a nest that all have fewer dimensions than it: the first known one decides."""
+        """Record layouts of a nest whose fragments all have fewer dimensions than it, by a known one that suits the
+        rest. It is the first such, or else the first of all; `LayoutConflict` is raised for another that differs."""
         uses, deciding = self.find_uses(nest)
         deciding = [use for use in deciding if use.buffer.name in self.known]
         reached = [use for use in deciding if use.dims is not None and not use.is_reshaped]
@@ -589,7 +604,8 @@ class _FragmentSolver:
 
 
 def _find_required_layout(use: FragmentUse, whole: Fragment) -> Fragment | None:
-    """Return the layout that the fragment needs in a nest of layout `whole`, or None where there is none."""
+    """Return the layout in which a fragment's elements are where a nest of layout `whole` uses them; None if there is
+    none."""
     assert use.dims is not None
     if use.is_reshaped:
         return whole.reshaped(use.buffer.shape)
@@ -600,7 +616,7 @@ def _find_required_layout(use: FragmentUse, whole: Fragment) -> Fragment | None:
 
 
 def _build_sweeping_layout(use: FragmentUse, layout: Fragment, extents: tuple[int, ...]) -> Fragment | None:
-    """Return the layout of a nest of these extents that indexes a fragment of this layout with all its variables."""
+    """Return the nest layout in which each thread runs the iterations of its own elements of this fragment, or None."""
     dims = use.dims
     assert dims is not None
     if use.is_reshaped:

@@ -9,7 +9,7 @@ from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, raise_error
 
 
 def check_generator_copies(assignment: LayoutAssignment, mistakes: ErrorCollector = RAISE_FIRST) -> None:
-    """Check that no loop draws random numbers for a fragment with copies in several threads."""
+    """Refuse each nest that draws random numbers for a fragment whose elements have copies in several threads."""
     for one in assignment.kernels:
         for nest in (s for s in tile.walk_statements(one.kernel.body) if isinstance(s, tile.Parallel)):
             with mistakes.caught():
@@ -17,7 +17,8 @@ def check_generator_copies(assignment: LayoutAssignment, mistakes: ErrorCollecto
 
 
 def check_generator_nest(nest: tile.Parallel, layout: Fragment, groups: int = 1) -> None:
-    """Refuse a loop that draws numbers where several threads of one of the `groups` have a copy of an element."""
+    """Refuse a nest that fills a fragment with random numbers if several threads of a group have copies of an
+    element."""
     stored = {s.buffer.scope: s.buffer for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store)}
     if {"local", "fragment"} <= stored.keys() and layout.replica_index(groups) is not None:
         name = stored["fragment"].name

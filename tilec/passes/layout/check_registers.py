@@ -25,7 +25,8 @@ _MAX_SHOWN = 3
 
 
 def check_registers(assignment: LayoutAssignment, mistakes: ErrorCollector = RAISE_FIRST) -> None:
-    """Check that the kernel's fragments fit in the registers that the assembler may use.
+    """Refuse fragments that together take over 1024 registers of a thread, and nests of over 65,536 elements of a
+    thread.
 
     Those a little too large are spilled, with a warning (register-spill)."""
     for one in assignment.kernels:
@@ -47,7 +48,7 @@ def check_registers(assignment: LayoutAssignment, mistakes: ErrorCollector = RAI
 
 
 def check_assembler_work(assignment: LayoutAssignment, instructions: int) -> None:
-    """Refuse fragments that make this many instructions too much work for the assembler."""
+    """Refuse fragments too large for a thread's registers if so many instructions would take ptxas too long."""
     for one in assignment.kernels:
         registers = sum(_count_registers(one).values())
         if registers > _THREAD_REGISTERS and registers * instructions > MAX_WORK:
@@ -55,7 +56,7 @@ def check_assembler_work(assignment: LayoutAssignment, instructions: int) -> Non
 
 
 def _count_registers(assignment: LayoutAssignment) -> dict[str, int]:
-    """Count the registers of a thread for each fragment."""
+    """Return, for each fragment by name, how many 32-bit registers of a thread it takes."""
     known = {buffer.name: buffer for buffer in assignment.kernel.buffers}
     bits = {
         name: f.register_count * known[name].dtype.bits for name, f in assignment.fragments.items() if name in known
@@ -64,7 +65,7 @@ def _count_registers(assignment: LayoutAssignment) -> dict[str, int]:
 
 
 def _refuse_fragments(assignment: LayoutAssignment, why: str) -> NoReturn:
-    """Refuse the fragments of a kernel, and show the largest."""
+    """Raise the error that a kernel's fragments take too many registers, pointing at the largest ones."""
     taken, known = _count_registers(assignment), {buffer.name: buffer for buffer in assignment.kernel.buffers}
     largest = sorted(taken, key=lambda name: (-taken[name], name))[:_MAX_SHOWN]
     first, *others = (Label(known[n].span, f"{n}: {taken[n]} registers of each thread") for n in largest)

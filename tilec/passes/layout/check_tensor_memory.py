@@ -9,7 +9,7 @@ from tilec.target.table import Target
 
 
 def check_tensor_memory(kernel: tile.Kernel, target: Target) -> None:
-    """Check that the roles' tensor memory fits the machine.
+    """Refuse a kernel whose tiles need more columns of tensor memory than the target has.
 
     Errors: `tensor-memory-overflow`."""
     if not target.has("tcgen05"):

@@ -15,7 +15,7 @@ def find_loads(body: Iterable[tile.Stmt]) -> Iterator[tile.Load]:
 
 
 def find_element_accesses(body: Iterable[tile.Stmt]) -> Iterator[tuple[tile.Stmt, tile.Store | tile.Load]]:
-    """Yield each element access in the statements, with its own statement: a store before its loads."""
+    """Yield each element store or load in the statements with its own statement; a store before its loads."""
     for stmt in tile.walk_statements(tuple(body)):
         if isinstance(stmt, tile.Store):
             yield stmt, stmt

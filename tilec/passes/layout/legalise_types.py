@@ -32,7 +32,7 @@ from tilec.support.source import Span
 
 
 def legalise_types(kernel: tile.Kernel, mistakes: ErrorCollector = RAISE_FIRST) -> tile.Kernel:
-    """Compute with other types in place of those that the machine lacks, which are stored as bytes."""
+    """Store elements of types that the machine lacks as bytes, and compute with them as int32 or float32."""
     buffers = [p for p in (*kernel.params, *kernel.buffers) if isinstance(p, tile.Buffer)]
     named = {e.dtype for s in tile.walk_statements(kernel.body) for x in list_expressions(s) for e in tile.walk_expr(x)}
     if not any(dtype in NARROW_TYPES for dtype in (*named, *(b.dtype for b in buffers))):
@@ -50,12 +50,12 @@ def legalise_types(kernel: tile.Kernel, mistakes: ErrorCollector = RAISE_FIRST) 
 
 
 def _is_packed(buffer: tile.Buffer) -> bool:
-    """Return True if two elements of the buffer share a byte."""
+    """Return True if two elements of the buffer share a byte: four-bit types outside of fragments."""
     return buffer.dtype.per_byte == 2 and buffer.scope != "fragment"
 
 
 def _build_byte_buffer(buffer: tile.Buffer) -> tile.Buffer:
-    """Return the uint8 buffer that holds the elements of a narrow type; any other buffer as it is."""
+    """Return the uint8 buffer that stores a buffer of a narrow type, packed in half the columns; others as they are."""
     if buffer.dtype not in NARROW_TYPES:
         return buffer
     if not _is_packed(buffer):
@@ -65,7 +65,7 @@ def _build_byte_buffer(buffer: tile.Buffer) -> tile.Buffer:
 
 
 def _check_rows(buffer: tile.Buffer) -> None:
-    """Refuse a packed buffer whose rows end inside a byte."""
+    """Refuse a packed buffer whose row length is odd or known only at launch."""
     last = buffer.extents[-1]
     if _is_packed(buffer) and (not isinstance(last, int) or last % 2):
         raise_error(
@@ -85,18 +85,19 @@ def _check_rows(buffer: tile.Buffer) -> None:
 
 
 def _choose_computed_type(dtype: DType) -> DType:
-    """Return float32 or int32 for a narrow type, which values are computed in; any other type as it is."""
+    """Return the type in which values are computed: float32 or int32 for a narrow one, else the type itself."""
     if dtype not in NARROW_TYPES:
         return dtype
     return FLOAT32 if dtype.is_float else INT32
 
 
 def _build_int_op(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr | int) -> tile.Expr:
+    """Return `a op b` as an int32, unfolded."""
     return tile.Binary(op, a, tile.int32_const(b) if isinstance(b, int) else b, INT32)
 
 
 def _decode_value(code: tile.Expr, dtype: DType) -> tile.Expr:
-    """Return the value of a bit pattern, an int32 below 16 or 256."""
+    """Return an expression for the number that a narrow type's bits stand for, given as an int32."""
     if dtype == INT4:
         return _build_int_op("shr", _build_int_op("shl", code, 28), 28)
     if dtype == FLOAT4_E2M1:
@@ -120,7 +121,8 @@ class _ValueLegaliser:
     named: int = 0
 
     def bind_once(self, value: tile.Expr) -> tile.Expr:
-        """Return a variable bound to the value before the statement; outside of nests, the value."""
+        """Return a new variable, with a bind of it to the value added to `before`; outside of nests, the value
+        itself."""
         if self.before is None:
             return value
         var = tile.Var(f"{tile.ONCE_PREFIX}{self.named}", value.dtype)
@@ -129,7 +131,7 @@ class _ValueLegaliser:
         return var
 
     def encode_value(self, value: tile.Expr, dtype: DType) -> tile.Expr:
-        """Round a value to the type, and return its bits as an int32."""
+        """Return the bits of a value rounded to the narrow type, as an int32 expression."""
         if not dtype.is_float:
             return _build_int_op("bitand", value, 15)
         signed = self.bind_once(reinterpret_as(value, INT32))
@@ -152,11 +154,12 @@ class _ValueLegaliser:
         return tile.Select(number, _build_int_op("bitor", code, sign), tile.int32_const(7), INT32)
 
     def round_value(self, value: tile.Expr, dtype: DType) -> tile.Expr:
-        """Round a value to the type."""
+        """Return the value rounded to the narrow type, as an int32 or float32 expression."""
         return _decode_value(self.encode_value(value, dtype), dtype)
 
     def legalise_expr(self, expr: tile.Expr) -> tile.Expr:
-        """Return the expression, computed in types that the machine has."""
+        """Return the expression with narrow loads decoded, and narrow arithmetic done in int32 or float32 and
+        rounded."""
         match expr:
             case tile.Load(buffer=buffer, indices=indices) if buffer.dtype in NARROW_TYPES:
                 return _decode_value(_load_code(buffer, tuple(self.legalise_expr(i) for i in indices)), buffer.dtype)
@@ -173,7 +176,7 @@ class _ValueLegaliser:
         return whole if isinstance(expr, tile.Const | tile.Var | tile.Select) else self.round_value(whole, expr.dtype)
 
     def encode_expr(self, expr: tile.Expr) -> tile.Expr:
-        """Return the bits of a value of a narrow type, as an int32."""
+        """Return the bits of an expression of a narrow type, as an int32; a load gives its stored bits."""
         match expr:
             case tile.Load(buffer=buffer, indices=indices):
                 return _load_code(buffer, tuple(self.legalise_expr(i) for i in indices))
@@ -183,7 +186,8 @@ class _ValueLegaliser:
                 return self.encode_value(self.legalise_expr(expr), expr.dtype)
 
     def convert_value(self, value: tile.Expr, dtype: DType) -> tile.Expr:
-        """Convert a value to the type."""
+        """Return the value converted to the narrow type: rounded, clamped from float to integer, wrapped between
+        integers."""
         if dtype.is_float:
             return self.round_value(_cast_to_float32(value), dtype)
         if not value.dtype.is_float:
@@ -192,7 +196,7 @@ class _ValueLegaliser:
         return _build_int_op("max", _build_int_op("min", tile.Cast(value, INT32), high), low)
 
     def reinterpret_value(self, expr: tile.Expr, dtype: DType) -> tile.Expr:
-        """Reinterpret the bits as another type."""
+        """Return an expression's bits read as another type, where either type is narrow."""
         if expr.dtype in NARROW_TYPES:
             code = self.encode_expr(expr)
         else:
@@ -201,16 +205,18 @@ class _ValueLegaliser:
 
 
 def _cast_to_float32(value: tile.Expr) -> tile.Expr:
+    """Return the value cast to float32, or itself if it is one."""
     return value if value.dtype == FLOAT32 else tile.Cast(value, FLOAT32)
 
 
 def _replace_type(expr: Any, dtype: DType) -> tile.Expr:
+    """Return the expression with another result type, its operands unchanged."""
     made: tile.Expr = replace(expr, dtype=dtype)
     return made
 
 
 def _load_code(buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr:
-    """Load the bits of an element."""
+    """Return the bits of a narrow element as an int32: its byte, or its half of a shared byte."""
     stored = _build_byte_buffer(buffer)
     if not _is_packed(buffer):
         return tile.Cast(tile.Load(stored, indices), INT32)
@@ -224,11 +230,12 @@ def _load_code(buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr
 
 
 def _legalise_body(body: tuple[tile.Stmt, ...], mistakes: ErrorCollector) -> tuple[tile.Stmt, ...]:
+    """Return the statements in types that the machine has, with placeholders for refused ones."""
     return tuple(_legalise_or_refuse(s, mistakes) for s in body)
 
 
 def _legalise_or_refuse(stmt: tile.Stmt, mistakes: ErrorCollector) -> tile.Stmt:
-    """Return the rewritten statement, or a placeholder for a refused one."""
+    """Return the rewritten statement; record the error of a refused one, and return a placeholder for it."""
     try:
         return _legalise_statement(stmt, mistakes)
     except CompileError as error:
@@ -238,7 +245,7 @@ def _legalise_or_refuse(stmt: tile.Stmt, mistakes: ErrorCollector) -> tile.Stmt:
 
 
 def _legalise_statement(stmt: tile.Stmt, mistakes: ErrorCollector) -> tile.Stmt:
-    """Rewrite a statement outside of nests, and all in it."""
+    """Return a statement outside of nests, with all nested ones, in types that the machine has."""
     match stmt:
         case tile.TileOp():
             return _legalise_tile_op(stmt)
@@ -253,13 +260,14 @@ def _legalise_statement(stmt: tile.Stmt, mistakes: ErrorCollector) -> tile.Stmt:
 
 
 def _legalise_expressions(stmt: tile.Stmt, values: _ValueLegaliser) -> tile.Stmt:
-    """Rewrite the expressions of a statement, without those of statements inside it."""
+    """Return the statement with its own expressions and declared variables in types that the machine has."""
     declared = map_declared_variables(stmt, lambda var: tile.Var(var.name, _choose_computed_type(var.dtype)))
     return map_expressions(declared, values.legalise_expr)
 
 
 def _legalise_nest(nest: tile.Parallel) -> tile.Parallel:
-    """Rewrite a nest. Where it stores elements that share bytes, each new iteration is two of the old ones."""
+    """Return the nest in types that the machine has, iterations paired where elements share a byte; refuse unpairable
+    ones."""
     pairs = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and _is_packed(s.buffer)]
     if not pairs:
         return replace(nest, body=tuple(_legalise_nest_body(nest.body, _ValueLegaliser())))
@@ -285,7 +293,7 @@ def _legalise_nest(nest: tile.Parallel) -> tile.Parallel:
 
 
 def _legalise_nest_body(body: tuple[tile.Stmt, ...], values: _ValueLegaliser) -> Iterator[tile.Stmt]:
-    """Yield the rewritten statements of a nest."""
+    """Yield the rewritten statements of a nest, each behind the binds that it needs."""
     for stmt in body:
         before: list[tile.Stmt] = []
         values.before = before
@@ -303,7 +311,7 @@ def _legalise_nest_body(body: tuple[tile.Stmt, ...], values: _ValueLegaliser) ->
 
 
 def _legalise_store(store: tile.Store, values: _ValueLegaliser) -> tile.Store:
-    """Rewrite a store of an element that has a byte of its own."""
+    """Return the store of an element in a byte of its own; refuse atomic operations on narrow types."""
     indices = tuple(values.legalise_expr(i) for i in store.indices)
     if store.buffer.dtype not in NARROW_TYPES:
         return replace(store, indices=indices, value=values.legalise_expr(store.value))
@@ -314,7 +322,7 @@ def _legalise_store(store: tile.Store, values: _ValueLegaliser) -> tile.Store:
 
 
 def _can_pair_over(store: tile.Store, var: tile.Var) -> bool:
-    """Return True if each even value of `var` and the odd one after it store to the same byte."""
+    """Return True if each even value of `var` and the odd one after it store to the two halves of one byte."""
     form = affine_form(store.indices[-1])
     rest = [coefficient for atom, coefficient in form.terms if atom != var]
     elsewhere = any(e == var for i in store.indices[:-1] for e in tile.walk_expr(i))
@@ -322,7 +330,7 @@ def _can_pair_over(store: tile.Store, var: tile.Var) -> bool:
 
 
 def _pair_iterations(body: tuple[tile.Stmt, ...], var: tile.Var, values: _ValueLegaliser) -> Iterator[tile.Stmt]:
-    """Yield the statements for two neighbouring values of `var`, whose packed elements are stored as one byte."""
+    """Yield the statements for two neighbouring values of `var`; their packed elements become one stored byte."""
     twice = _build_int_op("mul", var, 2)
     first: dict[tile.Var, tile.Expr] = {var: twice}
     second: dict[tile.Var, tile.Expr] = {var: _build_int_op("add", twice, 1)}
@@ -343,7 +351,7 @@ def _pair_iterations(body: tuple[tile.Stmt, ...], var: tile.Var, values: _ValueL
 
 
 def _halve_even_index(index: tile.Expr) -> tile.Expr:
-    """Return half of an even index."""
+    """Return half of an index that is known to be even."""
     form = affine_form(_build_int_op("floordiv", index, 2))
     return fold_expr(_build_int_op("add", form.without_constant(), form.constant))
 
@@ -352,7 +360,8 @@ def _halve_even_index(index: tile.Expr) -> tile.Expr:
 
 
 def _legalise_tile_op(op: tile.TileOp) -> tile.Stmt:
-    """Rewrite an operation on tiles, or refuse its types."""
+    """Return an operation on whole tiles with byte buffers, as a nest where it converts; refuse narrow types
+    otherwise."""
     narrow = next((r.buffer for r in op.regions if r.buffer.dtype in NARROW_TYPES), None)
     if narrow is None or is_refused(op):
         return _rewrite_regions(op, lambda region: region)
@@ -368,7 +377,8 @@ def _legalise_tile_op(op: tile.TileOp) -> tile.Stmt:
 
 
 def _legalise_gemm(op: Gemm, narrow: tile.Buffer) -> tile.TileOp:
-    """Rewrite a product: tensor cores take packed integers of four bits."""
+    """Return a product of packed four-bit integers on byte tiles; refuse other narrow types and regions inside a
+    byte."""
     regions = tuple(_convert_region(r) for r in op.regions)
     if narrow.dtype.is_float or None in regions:
         _refuse_type(f"T.gemm of {narrow.dtype}", op.span, narrow)
@@ -377,7 +387,7 @@ def _legalise_gemm(op: Gemm, narrow: tile.Buffer) -> tile.TileOp:
 
 
 def _refuse_type(what: str, span: Span, buffer: tile.Buffer) -> NoReturn:
-    """Refuse an operation, described by `what`, on elements of this type."""
+    """Raise the error that an operation, described by `what`, does not support the buffer's type."""
     raise_error(
         "unsupported-type",
         f"{what} is not supported",
@@ -388,13 +398,13 @@ def _refuse_type(what: str, span: Span, buffer: tile.Buffer) -> NoReturn:
 
 
 def _rewrite_regions(op: tile.TileOp, region_of: Callable[[tile.Region], tile.Region]) -> tile.TileOp:
-    """Rewrite the regions of an operation, after the expressions in them, and its other expressions."""
+    """Return the operation with its expressions legalised, and each region then replaced by `region_of`."""
     legalise = _ValueLegaliser().legalise_expr
     return op.map_expressions(lambda region: region_of(map_expressions(region, legalise)), legalise)
 
 
 def _convert_region(region: tile.Region) -> tile.Region | None:
-    """Return the bytes of a region of packed elements; None where it begins or ends inside a byte."""
+    """Return the region of the byte buffer that stores this region; None where it begins or ends inside a byte."""
     if not _is_packed(region.buffer):
         return replace(region, buffer=_build_byte_buffer(region.buffer))
     start = region.start[-1]
@@ -406,7 +416,7 @@ def _convert_region(region: tile.Region) -> tile.Region | None:
 
 
 def _legalise_copy(op: Copy) -> tile.Stmt:
-    """Return the copy of the bytes, or a nest that converts, packs or unpacks them."""
+    """Return a copy of the bytes, or a nest that converts, packs or unpacks them; refuse nests on tensor memory."""
     source, destination = op.regions
     is_packed = _is_packed(source.buffer)
     if (
@@ -428,7 +438,7 @@ def _legalise_copy(op: Copy) -> tile.Stmt:
 
 
 def _legalise_fill(op: Fill) -> tile.Stmt:
-    """Return the fill of the bytes, or a nest where the region begins or ends inside a byte."""
+    """Return a fill of the bytes, or a nest where the region begins or ends inside a byte."""
     (part,) = op.regions
     code = _ValueLegaliser().encode_expr(op.value)
     bytes_of = _convert_region(part)

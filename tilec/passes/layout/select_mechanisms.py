@@ -82,9 +82,8 @@ def select_mechanisms(
     mistakes: ErrorCollector = RAISE_FIRST,
     tma_loads: bool = True,
 ) -> MechanismSelection:
-    """Choose a mechanism for each copy and product.
-
-    `tma_loads`: loops without a producer role may load by TMA too."""
+    """Choose the kernel's form and the mechanism of copies and products; `tma_loads` allows TMA without a producer.
+    Records the error of an impossible operation."""
     legalise.check_arithmetic(kernel.body, target, mistakes)
     form = kernel_form.FormChoice("unspecialised")
     with mistakes.caught():
@@ -109,19 +108,19 @@ def select_mechanisms(
 
 
 def _find_loads(loop: tile.For) -> tuple[tile.TileOp, ...]:
+    """Return the copies from tensors to shared tiles in a loop, at any depth."""
     return tuple(s for s in tile.walk_statements(loop.body) if isinstance(s, tile.TileOp) and is_load(s))
 
 
 def _is_sole_producer(copy: tile.TileOp, loop: tile.For) -> bool:
-    """Return True if nothing else in the loop fills the tile, and no loaded element decides what is copied."""
+    """Return True if nothing else in the loop writes the copy's tile, and its source's start loads no element."""
     source, buffer = copy.regions[0], copy.regions[1].buffer
     by_data = any(isinstance(e, tile.Load) for index in source.start for e in tile.walk_expr(index))
     return not by_data and sum(buffer in find_writes(s) for s in loop.body) == 1
 
 
 def _find_sources_of_a(kernel: tile.Kernel) -> frozenset[str]:
-    """Return the fragments that a T.gemm takes as A, and those from which they are computed elementwise: whole rows of
-    them should be in one warp, as A's must."""
+    """Return the names of fragments that are A of a T.gemm, or from which such a fragment is computed elementwise."""
     statements = list(tile.walk_statements(kernel.body))
     found = {s.regions[0].buffer for s in statements if isinstance(s, Gemm)}
     found = {b for b in found if b.scope == "fragment"}
@@ -137,8 +136,8 @@ def _find_sources_of_a(kernel: tile.Kernel) -> frozenset[str]:
 
 
 def _trace_accumulators(kernel: tile.Kernel) -> dict[str, frozenset[str]]:
-    """Map each fragment that is computed elementwise from accumulators of T.gemm, and so has their layout, to these
-    accumulators. They map to themselves."""
+    """Map each fragment that is computed elementwise from T.gemm accumulators to the names of these accumulators. They
+    map to themselves."""
     statements = list(tile.walk_statements(kernel.body))
     found: dict[tile.Buffer, frozenset[str]] = {}
     for gemm in (s for s in statements if isinstance(s, Gemm)):
@@ -185,10 +184,11 @@ class _MechanismSelector:
             self.fed_copies |= {IdentityKey(copy) for copy in self.find_loader_copies()}
 
     def select_body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        """Return the statements that do the work of these, with mechanisms and placeholders for refused ones."""
         return tuple(new for stmt in stmts for new in self.select_or_refuse(stmt))
 
     def select_or_refuse(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
-        """Return the statements that do the work of this one, or a placeholder for a refused one."""
+        """Return the statements that do a statement's work; record the error of a refused one, with a placeholder."""
         try:
             made = self.select_statement(stmt)
             return carry_versions(stmt, made) if isinstance(stmt, tile.TileOp) else made
@@ -197,7 +197,8 @@ class _MechanismSelector:
             return (make_refused(find_reads(stmt), find_writes(stmt), stmt.span),)
 
     def select_statement(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
-        """Return the statements, with mechanisms, that do the work of this one. Errors: those of its mechanisms."""
+        """Return the statements, with mechanisms, that do the work of one; raise the error of an impossible operation.
+        Errors: those of its mechanisms."""
         match stmt:
             case tile.For():
                 return (self.select_loop(stmt),)
@@ -253,7 +254,7 @@ class _MechanismSelector:
                 return (stmt,)
 
     def check_four_rows(self, op: Gather4 | Scatter4) -> None:
-        """Refuse a copy of four rows that TMA cannot do. Errors: `unsupported-operand`."""
+        """Refuse a gather or scatter of four rows that TMA cannot do. Errors: `unsupported-operand`."""
         if reason := tensor_maps.why_not_four_rows(op, self.target, self.placed, self.ordered, self.coordinates):
             raise_error(
                 "unsupported-operand",
@@ -265,7 +266,8 @@ class _MechanismSelector:
             )
 
     def select_loop(self, loop: tile.For) -> tile.For:
-        """Select for the statements of a loop. Statements made of one keep its place in a manual schedule."""
+        """Return the loop with mechanisms for its statements and, with a manual schedule, its hints applied and
+        waits added. The statements keep their places in the schedule."""
         if self.form == "warp_specialised" and is_pipelined(loop):
             self.fed_copies |= {IdentityKey(s) for s in self.find_producer_copies(loop)}
         was_in_pipeline, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
@@ -281,7 +283,7 @@ class _MechanismSelector:
         return scheduling_hints.expand_statements(loop, parts)
 
     def apply_hint(self, part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
-        """Make a copy synchronous where its hint is False; report a hint that asks for more than its mechanism can."""
+        """Return the statements with a scheduling hint applied to the copy; record the error of an impossible hint."""
         try:
             return scheduling_hints.apply_asynchronous_hint(part, hint)
         except CompileError as error:
@@ -289,8 +291,7 @@ class _MechanismSelector:
             return part
 
     def find_loader_copies(self) -> Iterator[tile.TileOp]:
-        """Yield the copies that one of the computing threads issues by TMA: all those of a loop, and of loops that fill
-        the same tiles, or none."""
+        """Yield the copies of pipelined loops that one computing thread issues by TMA, all of a loop or none."""
         loads = {loop.var: _find_loads(loop) for loop in find_pipelined_loops(self.kernel.body)}
         supported = {loop.var for loop in find_pipelined_loops(self.kernel.body) if self.can_load_by_tma(loop)}
         while True:
@@ -302,9 +303,9 @@ class _MechanismSelector:
         yield from (copy for loop in loads if loop in supported for copy in loads[loop])
 
     def can_load_by_tma(self, loop: tile.For) -> bool:
-        """Return True if one computing thread issues all loads of the loop by TMA. That pays where wgmma reads the
-        tiles: no other thread spends instructions on them, or waits for other threads' loads. Tiles that threads read,
-        they load themselves."""
+        """Return True if one computing thread can issue all loads of the loop by TMA, and wgmma reads the tiles. Then
+        no other thread spends instructions on them, or waits for other threads' loads. Tiles that threads read, they
+        load themselves."""
         products = (s for s in tile.walk_statements(loop.body) if isinstance(s, Gemm))
         return (
             self.tma_loads
@@ -319,7 +320,7 @@ class _MechanismSelector:
         )
 
     def find_producer_copies(self, loop: tile.For) -> Iterator[tile.TileOp]:
-        """Yield the copies of a pipelined loop that a producer role can issue."""
+        """Yield the copies directly in a pipelined loop that a producer role can issue by TMA."""
         for stmt, hint, waits in zip(
             loop.body,
             scheduling_hints.list_asynchronous_hints(loop),
@@ -335,7 +336,8 @@ class _MechanismSelector:
                 yield stmt
 
     def select_copy(self, op: Copy, is_fed: bool) -> tuple[tile.Stmt, ...]:
-        """Select the mechanism of a copy by the scopes of its sides. `is_fed`: one thread issues it, by TMA."""
+        """Return the statements that do a copy, by the mechanism that its scopes, layouts and alignment allow
+        (`is_fed`: TMA). With `is_fed` one thread issues it."""
         # The alignment of an index shows only when its names are substituted.
         op = self.resolve_starts(op)
         source, destination = op.regions
@@ -374,21 +376,23 @@ class _MechanismSelector:
         return (replace(op, via="registers"),)
 
     def is_scattered(self, buffer: tile.Buffer) -> bool:
-        """Return True if the tile has a placement in which cp.async would not find its bytes contiguous."""
+        """Return True if the tile's given layout keeps fewer than 4 bytes of a row together, too few for cp.async."""
         return buffer in self.placed and self.count_contiguous_bytes(buffer) < MIN_CP_ASYNC_BYTES
 
     def count_contiguous_bytes(self, buffer: tile.Buffer) -> int:
-        """Count the contiguous bytes of a row in the given layout of the tile; a swizzle moves 16."""
+        """Return how many bytes of a row the tile's given layout keeps together; 16 without a placement."""
         given = (p.layout for p in self.kernel.layouts if p.buffer == buffer and isinstance(p.layout, tile.Placement))
         return next((contiguous_run(placement) * buffer.dtype.bytes for placement in given), CHUNK)
 
     def build_tma_store(self, op: StoredByTma) -> StoredByTma:
-        """Store by TMA. The wait stands where the tile is needed again, or at once if the environment asks for it."""
+        """Return the operation as a TMA store, waited for where the tile is needed again, or at once if the environment
+        asks."""
         stored = replace(op, via="tma_store")
         return stored if self.switches.delay_tma_store_wait else replace(stored, wait="at once")
 
     def select_atomic(self, op: AtomicTile) -> tuple[tile.Stmt, ...]:
-        """Select TMA where the hardware has the reduction and a store could use TMA; else the threads."""
+        """Return an atomic tile operation as a TMA reduction, staged for a fragment, or by threads; record a forced
+        TMA's error."""
         source = op.regions[0]
         reason = self.why_no_tma_reduction(op)
         if reason is None and source.buffer.scope == "shared":
@@ -407,7 +411,7 @@ class _MechanismSelector:
         return (replace(op, via="registers"),)
 
     def why_no_tma_reduction(self, op: AtomicTile) -> str | None:
-        """Return why TMA cannot do this atomic operation on a tile, or None."""
+        """Return why TMA cannot do this atomic operation on a tile; None if it can."""
         source, destination = op.regions
         dtype, kind = destination.buffer.dtype, op.kind
         if not self.target.has("tma"):
@@ -427,12 +431,13 @@ class _MechanismSelector:
         return None
 
     def resolve_starts(self, op: Op) -> Op:
-        """Return the operation with the values of names in the starts of its regions."""
+        """Return the operation with names in the starts of its regions replaced by their values."""
         starts = [tuple(tile.substitute_variables(s, self.values) for s in r.start) for r in op.regions]
         return op.with_regions(tuple(replace(r, start=s) for r, s in zip(op.regions, starts, strict=True)))
 
     def build_staged_store(self, op: Copy | AtomicTile) -> tuple[tile.Stmt, ...] | None:
-        """Store an accumulator, with rows scattered over lanes, through shared memory by TMA; None if impossible."""
+        """Return the copy of a fragment to a shared tile and its TMA store to the tensor, or None if not possible or
+        useful."""
         source, destination = op.regions
         is_scattered = source.buffer.name in (self.accumulators if self.in_pipeline else self.origins)
         if not is_scattered and not self.switches.prefer_tma:
@@ -456,8 +461,8 @@ class _MechanismSelector:
         return into, self.build_tma_store(replace(op, source=whole, staged=True))
 
     def find_smallest_staging(self, buffer: tile.Buffer, source: tile.Buffer) -> tile.Buffer:
-        """Return the smallest staging tile of an accumulator: one chunk where it can be stored in chunks, as
-        `memory.split_staged_stores` decides once layouts are known."""
+        """Return the least staging tile that an accumulator's store needs: one column chunk where it can go in
+        chunks."""
         columns = STAGED_CHUNK_BYTES // buffer.dtype.bytes
         origins = self.origins.get(source.name, frozenset({""}))
         if self.in_pipeline or not origins <= self.row_accumulators or buffer.shape[-1] % columns:
@@ -465,7 +470,7 @@ class _MechanismSelector:
         return replace(buffer, extents=(*buffer.extents[:-1], columns))
 
     def select_reduce(self, op: Reduce) -> tuple[tile.Stmt, ...]:
-        """Reduce in registers; shared tiles pass through fragments."""
+        """Return a reduction on fragments, with copies for shared operands; refuse a part of a fragment."""
         before: list[tile.Stmt] = []
         after: list[tile.Stmt] = []
         regions = []
@@ -494,18 +499,18 @@ class _MechanismSelector:
         return *before, op.with_regions(tuple(regions)), *after
 
     def get_scan_tile(self, buffer: tile.Buffer) -> tile.Buffer:
-        """Return a shared tile for a scan, the same for all scans of a shape and type."""
+        """Return the shared tile for a scan, one for all scans of a shape and type, added to the staging tiles."""
         name = f"{buffer.name}.{buffer.dtype}.{'x'.join(map(str, buffer.shape))}"
         return self.add_staging_tile(replace(buffer, name=name))
 
     def add_staging_tile(self, buffer: tile.Buffer) -> tile.Buffer:
-        """Add the shared tile, unless it is there."""
+        """Return the shared tile, added to the kernel's staging tiles unless it is one already."""
         if buffer not in self.staging:
             self.staging.append(buffer)
         return buffer
 
     def fits_memory(self, buffer: tile.Buffer) -> bool:
-        """Return True if one more tile fits into shared memory, beside two versions of tiles that a pipeline fills."""
+        """Return True if one more shared tile fits, counting two versions of each tile that a pipelined loop writes."""
         tiles = {b.name: b for b in (*self.kernel.buffers, *self.staging, buffer) if b.scope == "shared"}
         filled = {b.name for loop in find_pipelined_loops(self.kernel.body) for s in loop.body for b in find_writes(s)}
         needed = sum(b.bytes * (2 if name in filled else 1) for name, b in tiles.items())
@@ -515,7 +520,7 @@ class _MechanismSelector:
         return partition_warpgroups(op, self.kernel.threads) is not None
 
     def can_use_stmatrix(self, source: tile.Region, destination: tile.Region) -> bool:
-        """Return True if stmatrix can copy an accumulator of float32 to the tile, as 16-bit floats."""
+        """Return True if stmatrix can copy this float32 accumulator to the tile as float16 or bfloat16."""
         return (
             self.target.has("stmatrix")
             and source.buffer.name in self.accumulators
@@ -527,7 +532,8 @@ class _MechanismSelector:
         )
 
     def select_gemm(self, op: Gemm) -> Literal["wgmma", "mma"]:
-        """Return the instruction of a product, or refuse it."""
+        """Return "wgmma" or "mma" for a product, recording accumulators of whole rows; refuse one that neither can
+        do."""
         a, _, c, *_ = (r.buffer for r in op.regions)
         legalise.check_product_parts(op)
         if a.dtype in SMALL_FLOATS and not self.target.has("fp8"):
@@ -552,7 +558,7 @@ class _MechanismSelector:
 
 
 def _refuse_product(op: Gemm, threads: int) -> NoReturn:
-    """Report which of K, the accumulator and the threads keeps mma.sync from computing a product."""
+    """Raise the error for a product that mma.sync cannot do: its K, its accumulator, or the number of threads."""
     m, n, k = get_gemm_shape(op)
     dtype = op.regions[0].buffer.dtype
     step = 32 // dtype.bytes
@@ -584,8 +590,7 @@ def _refuse_product(op: Gemm, threads: int) -> NoReturn:
 
 
 def find_cp_async_width(op: Copy, target: Target) -> int | None:
-    """Return the largest chunk, in bytes, by which cp.async can make this copy, or None: both sides aligned, never
-    across the tensor's edge."""
+    """Return the largest chunk in bytes (16, 8 or 4) by which cp.async can make a copy, or None where it cannot."""
     source, destination = op.regions
     if not target.has("cp.async") or source.buffer.dtype != destination.buffer.dtype:
         return None

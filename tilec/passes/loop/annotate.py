@@ -17,10 +17,10 @@ from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_
 
 
 def build_manual_schedule(loop: LoopProblem, mistakes: ErrorCollector = RAISE_FIRST) -> Schedule | None:
-    """Build the schedule that `stage=` and `order=` state; None where the loop leaves it to the solver. Within an
-    interval the statements issue in the given order, each as soon as its predecessors in that order and the dependences
-    within the interval allow. The interval is as long as everything else needs. Every tile has num_stages versions, by
-    default max(stage) + 1; a tile that one role fills and reads within one stage has one."""
+    """Return the schedule that `stage=` and `order=` state, recording broken dependences; None without these lists.
+    Within an interval the statements issue in the given order, each as soon as its predecessors in that order and the
+    dependences within the interval allow. The interval is as long as everything else needs. Every tile has num_stages
+    versions, by default max(stage) + 1; a tile that one role fills and reads within one stage has one."""
     stages, order = loop.loop.stage, loop.loop.order
     if stages is None or order is None:
         return None
@@ -61,17 +61,20 @@ def build_manual_schedule(loop: LoopProblem, mistakes: ErrorCollector = RAISE_FI
 
 
 def _hints_label(loop: LoopProblem, text: str) -> Label:
+    """Return a label with this text at the loop's scheduling hints, or at the loop if it has none."""
     scheduling_hints = loop.loop.scheduling_hints
     return Label(scheduling_hints.span if scheduling_hints is not None else loop.loop.span, text)
 
 
 def _is_edge_kept(edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> bool:
+    """Return True if the stages and order of the statements respect the dependence."""
     crossed = stages[edge.dst] + edge.distance - stages[edge.src]
     return crossed > 0 or (crossed == 0 and (place[edge.src] < place[edge.dst] or edge.src == edge.dst))
 
 
 def _refuse_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int]) -> NoReturn:
-    """Refuse a schedule that breaks a dependence. Errors: `schedule-order`, `schedule-depth`."""
+    """Raise the error that `stage=` and `order=` break a dependence, or leave too few versions of a tile. Errors:
+    `schedule-order`, `schedule-depth`."""
     source, destination = loop.statements[edge.src], loop.statements[edge.dst]
     kind, name = edge.why.split(maxsplit=1)
     if kind == "order":
@@ -110,7 +113,7 @@ def _refuse_order(loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place:
 
 
 def _iteration_suffix(edge: Edge) -> str:
-    """Return the iteration of an edge's source as errors name it; "" for that of its destination."""
+    """Return the words by which an error names an edge's earlier iteration; "" for the same iteration."""
     near = ("", " of the iteration before")
     return near[edge.distance] if edge.distance < 2 else f" of the iteration {edge.distance} before"
 
@@ -118,7 +121,7 @@ def _iteration_suffix(edge: Edge) -> str:
 def _refuse_explicit_order(
     loop: LoopProblem, edge: Edge, stages: tuple[int, ...], place: dict[int, int], name: str
 ) -> NoReturn:
-    """Refuse a schedule that breaks the order of an explicit barrier or wait, or of a `sync` list."""
+    """Raise the error that a manual schedule breaks the order that a barrier, wait or `sync` list requires."""
     source, destination = loop.statements[edge.src], loop.statements[edge.dst]
     later = _iteration_suffix(edge)
     raise_error(
@@ -135,8 +138,8 @@ def _refuse_explicit_order(
 
 
 def _check_groups(loop: LoopProblem, stages: tuple[int, ...], mistakes: ErrorCollector) -> Iterator[int]:
-    """Yield the statements of groups that cannot share a ring. Each statement of a group must fill a whole tile, all in
-    one stage, before any of these tiles is read."""
+    """Yield the statements, by index, of hint groups that cannot share a ring, and record the error of each group. Each
+    statement of a group must fill a whole tile, all in one stage, before any of these tiles is read."""
     groups = (loop.loop.scheduling_hints and loop.loop.scheduling_hints.groups) or ()
     for number in sorted({g for g in groups if g >= 0}):
         members = [i for i, g in enumerate(groups) if g == number]
@@ -150,7 +153,7 @@ def _check_groups(loop: LoopProblem, stages: tuple[int, ...], mistakes: ErrorCol
 
 
 def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int]) -> None:
-    """Refuse the first statement that cannot share a ring with the others of its group."""
+    """Refuse a group's first statement that fills no ring, or in another role or stage, or after a read of the ring."""
     separate_groups = "put them in different groups"
     first = loop.statements[members[0]]
     for i in members:
@@ -175,7 +178,8 @@ def _check_group(loop: LoopProblem, stages: tuple[int, ...], members: list[int])
 
 
 def _refuse_group(loop: LoopProblem, member: int, why: str, way_out: str, *others: Label) -> NoReturn:
-    """Refuse a statement of a group. Errors: `group-impossible`."""
+    """Raise the error that a statement cannot share a ring with the others of its group, with reason and remedy.
+    Errors: `group-impossible`."""
     raise_error(
         "group-impossible",
         "this statement cannot share a ring with the others of its group",
@@ -187,7 +191,7 @@ def _refuse_group(loop: LoopProblem, member: int, why: str, way_out: str, *other
 
 
 def _suggest_fix(source: Stmt, destination: Stmt, name: str, carried: bool) -> str:
-    """Return the help text for a broken order; `carried`: the later statement overwrites a value still in use."""
+    """Return the help text for a broken dependence; `carried`: the later statement overwrites a value still in use."""
     if not carried:
         return "give the statement that comes first a lower stage, or the same stage and a lower order"
     touched = (*find_reads(source), *find_writes(source), *find_reads(destination), *find_writes(destination))
@@ -199,7 +203,7 @@ def _suggest_fix(source: Stmt, destination: Stmt, name: str, carried: bool) -> s
 
 
 def _check_shared_memory(loop: LoopProblem, versions: tuple[int, ...]) -> None:
-    """Refuse rings whose versions do not fit into shared memory beside the other tiles."""
+    """Refuse a manual schedule whose versions of ring tiles do not fit into shared memory beside the other tiles."""
     problem, most = loop.problem, max(versions, default=1)
     for number, pool in enumerate(problem.pools):
         every = zip(problem.rings, loop.rings, versions, strict=True)

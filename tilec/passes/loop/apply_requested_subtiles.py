@@ -14,12 +14,12 @@ from tilec.support.options import CompileOptions
 
 
 def show_subtile(cut: tile.Subtile) -> str:
-    """Return a subtile as the trace has it: `scores (1, 2)`."""
+    """Return a subtile as text, as the trace has it: `scores (1, 2)`."""
     return f"{cut.buffer.name} ({', '.join(map(str, cut.parts))})"
 
 
 def apply_requested_subtiles(kernel: tile.Kernel, options: CompileOptions) -> tuple[tile.Kernel, tuple[Decision, ...]]:
-    """Split tiles into the parts that the kernel asks for, or that the trace of its schedule has."""
+    """Split tiles into the parts that the kernel or its schedule's trace asks for, and record that decision."""
     by: Decider = "the kernel"
     requested, why = kernel.subtiles, "T.annotate_subtile"
     if not requested and options.schedule is not None:
@@ -32,7 +32,8 @@ def apply_requested_subtiles(kernel: tile.Kernel, options: CompileOptions) -> tu
 
 
 def _read_trace_subtiles(kernel: tile.Kernel, trace: str) -> Iterator[tile.Subtile]:
-    """Yield the subtiles that a trace records. The reader of its schedule reports a text that is no trace."""
+    """Yield the subtiles that a trace's text records for tiles of this kernel; none from any other text. The reader of
+    its schedule reports a text that is no trace."""
     recorded = re.search(r'"what": "subtile",\s*"chosen": "(.*?)"', trace)
     for name, parts in re.findall(r"(\S+) \(([\d, ]+)\)", recorded[1] if recorded else ""):
         buffer = next((b for b in kernel.buffers if b.name == name), None)
@@ -41,7 +42,8 @@ def _read_trace_subtiles(kernel: tile.Kernel, trace: str) -> Iterator[tile.Subti
 
 
 def _apply_subtile(kernel: tile.Kernel, cut: tile.Subtile) -> tile.Kernel:
-    """Split a tile as requested. Errors: `bad-subtile`."""
+    """Return the kernel with a tile split along its dimension of most parts, or raise the error why it cannot be.
+    Errors: `bad-subtile`."""
     parts = max(cut.parts)
     if parts == 1:
         return kernel

@@ -49,12 +49,12 @@ def is_bulk_load(stmt: tile.Stmt) -> bool:
 
 
 def is_producer(stmt: tile.Stmt, assignment: LayoutAssignment) -> bool:
-    """Return whether a statement of a pipelined loop belongs to the producer role."""
+    """Return whether a warp-specialised kernel's producer role runs the statement: a TMA load."""
     return assignment.form == "warp_specialised" and is_bulk_load(stmt)
 
 
 def assign_role(stmt: tile.Stmt, assignment: LayoutAssignment) -> str:
-    """Return the role that runs a statement; `EVERY_ROLE` where several roles run a part of it."""
+    """Return the name of the role that runs a statement; "all" without roles, `EVERY_ROLE` where several run parts."""
     if assignment.form != "warp_specialised":
         return "all"
     if is_for_every_role(stmt) or is_replicated_setting(stmt, assignment.kernel):
@@ -66,11 +66,12 @@ def assign_role(stmt: tile.Stmt, assignment: LayoutAssignment) -> str:
 
 
 def _list_inner_statements(stmt: tile.Stmt) -> list[tile.Stmt]:
+    """Return the statements directly nested in one, without binds."""
     return [s for body in tile.nested_bodies(stmt) for s in body if not isinstance(s, tile.Bind)]
 
 
 def find_running_roles(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[str, ...]:
-    """Return the roles that run a part of a statement."""
+    """Return the names of all roles that run a statement or a part of it."""
     if assign_role(stmt, assignment) != EVERY_ROLE:
         return (assign_role(stmt, assignment),)
     if is_for_every_role(stmt):
@@ -85,8 +86,8 @@ def is_tensor_product(stmt: tile.Stmt) -> TypeGuard[Gemm]:
 
 
 def count_consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: Target) -> int:
-    """Return how many warpgroups can run their parts of the loop independently; 1 where they must stay together. A
-    manual schedule holds for all warpgroups together."""
+    """Return how many consumer warpgroups can run the loop independently; 1 where they must stay together. A manual
+    schedule holds for all warpgroups together."""
     groups = assignment.kernel.threads // WARPGROUP_THREADS
     consumed = [s for s in find_scheduled_statements(loop) if assign_role(s, assignment) == "consumer"]
     products = [s for s in consumed if is_wgmma_product(s)]
@@ -119,8 +120,8 @@ class StoreCandidates:
 
 
 def find_store_candidates(assignment: LayoutAssignment, loop: tile.For, plans: Sequence[RingPlan]) -> StoreCandidates:
-    """Find the loop's copies to global memory that a store role may issue. Nested pipelined loops, and loops with a
-    manual schedule, have their roles by rule."""
+    """Return the loop's TMA stores that a store role may issue, by ring, and those that may not, with reasons. Nested
+    pipelined loops, and loops with a manual schedule, have their roles by rule."""
     statements = find_scheduled_statements(loop)
     around = (find_pipelined_loops(other.body) for other in find_pipelined_loops(assignment.kernel.body))
     if (
@@ -146,14 +147,15 @@ def find_store_candidates(assignment: LayoutAssignment, loop: tile.For, plans: S
 
 
 def _keeps_warps_together(stmt: tile.Stmt) -> bool:
-    """Return whether a statement has pipelined loops in it, or orders the warps itself."""
+    """Return whether a statement contains a pipelined loop, or a barrier or wait that orders the warps."""
     return is_compound(stmt) or any(map(is_ordering_statement, tile.walk_statements((stmt,))))
 
 
 def _why_no_store_role(
     statements: Sequence[tile.Stmt], ring: RingPlan, first: int, assignment: LayoutAssignment
 ) -> str | None:
-    """Return why the consumers must store the tiles of this ring, or None. `first` is the first of the copies."""
+    """Return why the consumers must issue the stores of this ring's tiles; None if a store role may. `first` is the
+    first of the copies."""
     tiles = {b.name for b in ring.buffers}
     names = ", ".join(sorted(tiles))
     is_loaded = any(is_producer(statements[i], assignment) for i in ring.producers)
@@ -183,8 +185,8 @@ class RingRoles:
 
 
 def find_ring_roles(ring: RingPlan, roles: Sequence[str], statements: Sequence[tile.Stmt]) -> RingRoles:
-    """Return the roles that fill and read a ring, given the role of each statement of the loop. The tiles of a
-    statement that every role runs are the consumers'. If several roles would fill the ring, the first one counts:
+    """Return the role that fills a ring and the other roles that read it, given the role of each statement. The tiles
+    of a statement that every role runs are the consumers'. If several roles would fill the ring, the first one counts:
     `annotate` refuses such a group."""
     filler, *_ = dict.fromkeys(resolve_tile_owner(roles[i]) for i in ring.producers)
     if filler == "all" and all(is_bulk_load(statements[i]) for i in ring.producers):
@@ -195,7 +197,7 @@ def find_ring_roles(ring: RingPlan, roles: Sequence[str], statements: Sequence[t
 
 
 def resolve_tile_owner(role: str) -> str:
-    """Return the role that accesses a statement's tiles: the consumers' for one that every role runs."""
+    """Return the role that accesses a statement's tiles: "consumer" for `EVERY_ROLE`, else the role itself."""
     return "consumer" if role == EVERY_ROLE else role
 
 
@@ -210,8 +212,9 @@ def find_wgmma_products(body: tuple[tile.Stmt, ...]) -> tuple[tile.TileOp, ...]:
 
 
 def _is_warpgroup_independent(stmt: tile.Stmt, assignment: LayoutAssignment, own: frozenset[str]) -> bool:
-    """Return whether each warpgroup can run its part without values that another one computes in the loop. It may write
-    its own registers and the tiles in `own`, of which it can have a copy; no reduction may cross warps."""
+    """Return whether each warpgroup can run its part of a statement without values of another warpgroup. The part
+    may write registers and the tiles in `own`, of which each warpgroup can have a copy; no reduction may cross
+    warps. A bind is not independent."""
     scopes = {b.name: b.scope for b in (*assignment.kernel.params, *assignment.kernel.buffers) if hasattr(b, "scope")}
     written = find_accesses(stmt).writes - own
     if isinstance(stmt, tile.Bind) or any(scopes.get(name) not in tile.IN_REGISTERS for name in written):
@@ -230,7 +233,7 @@ _DIVIDED_PARAMETERS = ("elements", "threads", "bytes", "count", "warps")
 
 
 def divide_demand(demand: Demand, groups: int) -> Demand:
-    """Return the share of a demand that one of several warpgroups has."""
+    """Return one warpgroup's share of a demand: counts of elements, threads, bytes and warps divided, rounded up."""
     shares = tuple(
         (name, -(-value // groups) if name in _DIVIDED_PARAMETERS else value) for name, value in demand.parameters
     )
@@ -238,9 +241,9 @@ def divide_demand(demand: Demand, groups: int) -> Demand:
 
 
 def repeat_for_warpgroups(problem: Problem, groups: int) -> Problem:
-    """Repeat the consumers' ops of a problem once for each warpgroup. The first warpgroup keeps the ops that there are;
-    each other one gets copies of them behind all others, with an issue slot of its own. All else is shared, and all
-    warpgroups read what the producer loads."""
+    """Return the problem with the consumers' ops once for each warpgroup, each warpgroup with its own issue slot. The
+    first warpgroup keeps the ops that there are; each other one gets copies of them behind all others, with an issue
+    slot of its own. All else is shared, and all warpgroups read what the producer loads."""
     consumer_ops = [i for i, op in enumerate(problem.ops) if op.role == "consumer"]
     issue = next(i for i, slot in enumerate(problem.slots) if slot.name == "issue (consumer)")
     slots, ops, edges = list(problem.slots), list(problem.ops), list(problem.edges)
@@ -271,6 +274,7 @@ def repeat_for_warpgroups(problem: Problem, groups: int) -> Problem:
 
 
 def _move_issue_slot(op: Op, issue: int, new_slot: int, role: str) -> Op:
+    """Return the op in this role, issuing in `new_slot` instead of slot `issue`."""
     uses = (Use(new_slot, use.cycles, use.offset) if use.slot == issue else use for use in op.uses)
     return replace(op, uses=tuple(sorted(uses, key=lambda use: use.slot)), role=role)
 
@@ -279,4 +283,5 @@ _RingOrValue = TypeVar("_RingOrValue", Ring, Value)
 
 
 def _add_consumer_copies(loaded: _RingOrValue, copies: dict[int, list[int]]) -> _RingOrValue:
+    """Return the ring or value with each consumer replaced by all its copies."""
     return replace(loaded, consumers=tuple(copy for op in loaded.consumers for copy in copies.get(op, [op])))

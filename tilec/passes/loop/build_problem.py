@@ -74,12 +74,12 @@ class LoopProblem:
 
     @property
     def groups(self) -> int:
-        """The number of consumer warpgroups that run independently."""
+        """Return the number of consumer warpgroups that run the loop independently."""
         return len(self.problem.copies[0]) if self.problem.copies else 1
 
     @property
     def own(self) -> tuple[int, ...]:
-        """The ops of the statements as written, without the copies for further warpgroups."""
+        """Return the ops of the statements as written, without the copies for further warpgroups."""
         repeated = {op for copies in self.problem.copies for op in copies[1:]}
         return tuple(op for op in range(len(self.problem.ops)) if op not in repeated)
 
@@ -93,7 +93,7 @@ class ScheduledLoop:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The role that runs each statement."""
+        """Return the role that runs each statement: the one that the schedule chose, else the one by rule."""
         chosen = self.schedule.role or (None,) * len(self.loop.roles)
         problem_roles = self.loop.problem.roles
         return tuple(
@@ -102,7 +102,7 @@ class ScheduledLoop:
 
     @property
     def ping_pong_runs(self) -> tuple[tuple[int, ...], ...]:
-        """The runs of ops that each warpgroup issues in its turns of an interval."""
+        """Return the runs of ops that each warpgroup issues in its turns of an interval."""
         return find_ping_pong_runs(self.loop.problem, self.schedule, find_contending_ops(self.loop.problem))
 
 
@@ -115,12 +115,12 @@ class PlannedLoop:
 
     @property
     def scheduled(self) -> ScheduledLoop:
-        """The loop with the solution's schedule."""
+        """Return the loop with the solution's schedule."""
         return ScheduledLoop(self.loop, self.solution.schedule)
 
 
 def loops_to_schedule(assignment: LayoutAssignment) -> tuple[tile.For, ...]:
-    """Return the pipelined loops in program order; none in a serial kernel."""
+    """Return the pipelined loops in program order; () in a kernel of serial form."""
     return () if assignment.form == "serial" else find_pipelined_loops(assignment.kernel.body)
 
 
@@ -135,11 +135,11 @@ def build_ready_problems(
     divided: Sequence[LoopProblem] = (),
     mistakes: ErrorCollector = RAISE_FIRST,
 ) -> tuple[LoopProblem, ...]:
-    """Return the problems that can be solved now, in program order: of undecided loops whose inner loops are all
-    decided. An outer loop gets the shared memory that its inner loops have left. `divided` are the problems of loops
-    for which the number of independent warpgroups is decided; in all other loops the warpgroups stay together. Without
-    `overlap` a role computes one iteration after the other, but loads still run early. `store_role` leaves it open
-    which role stores to global memory."""
+    """Return the problems of undecided loops, in program order, whose inner and earlier sharing loops are decided. An
+    outer loop gets the shared memory that its inner loops have left. `divided` are the problems of loops for which the
+    number of independent warpgroups is decided; in all other loops the warpgroups stay together. Without `overlap` a
+    role computes one iteration after the other, but loads still run early. `store_role` leaves it open which role
+    stores to global memory."""
     known = {s.loop.loop.var: s for s in decided}
     divided_problems = {one.loop.var: one for one in divided}
     sharing = tuple(find_shared_ring_tiles(assignment.kernel).values())
@@ -160,7 +160,7 @@ def build_ready_problems(
 
 
 def _restrict_to_rule_roles(loop: LoopProblem) -> LoopProblem:
-    """Return the problem with the roles by rule as the only ones."""
+    """Return the problem in which each op may have only the role by rule."""
     ops = tuple(replace(op, roles=op.roles[:1]) for op in loop.problem.ops)
     return replace(loop, problem=replace(loop.problem, ops=ops))
 
@@ -183,7 +183,8 @@ def find_ping_pong_loops(
     overlap: bool = True,
     store_role: bool = True,
 ) -> Iterator[tuple[tile.For, int, Callable[[], PingPongVariants]]]:
-    """Yield each loop whose warpgroups could run independently, their number, and what builds both problems."""
+    """Yield loops inside no other whose warpgroups could run independently, their number, and a function for both
+    problems."""
     loops = loops_to_schedule(assignment)
     inner = {inside.var for loop in loops for inside in find_pipelined_loops(loop.body)}
     for loop in loops:
@@ -202,7 +203,7 @@ def _build_ping_pong_variants(
     overlap: bool,
     store_role: bool,
 ) -> PingPongVariants:
-    """Build both problems of a loop; with the roles by rule only, unless `store_role`."""
+    """Return a loop's problems with its warpgroups together and independent, the latter None if tiles do not fit."""
     together = _ProblemBuilder(assignment, target, loop, {}, unlimited_smem, overlap).build_problem()
     private = add_private_copies(assignment, ((loop, groups),))
     builder = _ProblemBuilder(private, target, loop, {}, unlimited_smem, overlap, groups)
@@ -214,7 +215,7 @@ def _build_ping_pong_variants(
 
 
 def _find_earlier_sharing_loops(sharing: Sequence[tuple[tile.For, ...]], loop: tile.For) -> Iterator[tile.For]:
-    """Yield the earlier loops whose rings this loop continues: they decide the number of versions."""
+    """Yield the earlier loops that share a ring with this loop, and so decide its number of versions."""
     for loops in sharing:
         place = next((at for at, one in enumerate(loops) if one is loop), 0)
         yield from loops[:place]
@@ -257,7 +258,8 @@ class _ProblemBuilder:
         self.slots = (*target.slots, *(Slot(f"issue ({role})") for role in role_names))
 
     def build_problem(self) -> LoopProblem:
-        """Return the problem of the loop. Errors: `shared-memory-overflow`."""
+        """Return the loop's scheduling problem; record an error where shared memory is too small for one version.
+        Errors: `shared-memory-overflow`."""
         rings = self.plans
         ops = tuple(self.build_op(i) for i in range(len(self.statements)))
         ops = move_loads_into_products(ops, self.statements, self.target)
@@ -307,7 +309,8 @@ class _ProblemBuilder:
         )
 
     def find_single_versions(self) -> Iterator[tuple[str, str, tile.Stmt | None]]:
-        """Yield the shared tiles that the loop fills and that have one version: see `LoopProblem.single`."""
+        """Yield the shared tiles written in the loop that have one version: name, reason, and an outside use of the
+        tile."""
         inside, kernel = analyse_loop_body(self.assignment.kernel, self.loop), self.assignment.kernel
         for buffer in (b for b in kernel.buffers if b.scope == "shared"):
             if any(buffer.name in touched.writes for touched in self.accesses):
@@ -318,13 +321,15 @@ class _ProblemBuilder:
 
     @property
     def least(self) -> int:
-        """The least shared memory that the kernel takes, in bytes: one version of each tile."""
+        """Return the least bytes of shared memory that the kernel takes, with one version of each of the loop's
+        tiles."""
         begun_here = (r for r in self.plans if self.count_fixed_versions(r) is None)
         return self.count_reserved_bytes(self.plans) + sum(_count_version_bytes(self.assignment, r) for r in begun_here)
 
     def report_smem_overflow(self, capacity: int) -> NoReturn:
-        """Raise the error that the tiles exceed shared memory. If one version of each would fit, it blames the largest
-        ring of another loop's manual schedule, else the tiles."""
+        """Raise the error that the tiles exceed shared memory, blaming another loop's manual schedule where that
+        helps. If one version of each would fit, it blames the largest ring of another loop's manual schedule, else
+        the tiles."""
         manual_rings = [(loop, plan) for loop in self.manual_loops for plan in ring_plans(self.assignment.kernel, loop)]
         sizes = [
             (count_ring_versions(lp, plan), _count_version_bytes(self.assignment, plan)) for lp, plan in manual_rings
@@ -339,7 +344,7 @@ class _ProblemBuilder:
         refuse_tiles(self.assignment, self.target, self.least, self.least_sizes())
 
     def least_sizes(self) -> dict[str, int]:
-        """Return the bytes of each tile in `least`, by name."""
+        """Return the bytes of each shared tile by name, with the fewest versions that the kernel needs."""
         versions, _ = self.count_reserved_versions(self.plans)
         for plan in self.plans:
             if self.count_fixed_versions(plan) is None:
@@ -348,10 +353,12 @@ class _ProblemBuilder:
         return {name: self.assignment.shared[name].bytes * versions.get(name, 1) for name in counted}
 
     def is_loaded(self, plan: RingPlan) -> bool:
+        """Return True if all producers of the ring are TMA loads."""
         return all(assign_roles.is_bulk_load(self.statements[i]) for i in plan.producers)
 
     def build_ring(self, plan: RingPlan, fixed: int | None) -> Ring:
-        """Build a ring. The versions of a ring that an earlier loop has begun are reserved, and take no bytes here."""
+        """Return the ring of a plan; one whose versions another loop fixes takes no bytes here. The versions of a ring
+        that an earlier loop has begun are reserved, and take no bytes here."""
         most = self.loop.num_stages or (MAX_VERSIONS if self.loop.stage is None else None)
         name = "+".join(b.name for b in plan.buffers)
         if fixed is not None:
@@ -359,7 +366,8 @@ class _ProblemBuilder:
         return Ring(name, plan.producers, plan.consumers, _count_version_bytes(self.assignment, plan), 0, most)
 
     def count_fixed_versions(self, plan: RingPlan) -> int | None:
-        """Return the versions that earlier loops or manual schedules fix for a ring; None where this loop decides."""
+        """Return the most versions that other loops' schedules give a ring; None if none does or this loop has as
+        many itself. This loop has some itself where its schedule is manual."""
         decided = (each for s in self.decided.values() for each in zip(s.loop.rings, s.schedule.depth, strict=True))
         depths = [depth for other, depth in decided if other.buffers == plan.buffers]
         manual = ((loop, other) for loop in self.manual_loops for other in ring_plans(self.assignment.kernel, loop))
@@ -369,14 +377,14 @@ class _ProblemBuilder:
 
     @property
     def manual_loops(self) -> tuple[tile.For, ...]:
-        """The other loops with manual schedules."""
+        """Return the kernel's other loops that have manual schedules."""
         loops = loops_to_schedule(self.assignment)
         return tuple(other for other in loops if other is not self.loop and other.stage is not None)
 
     # ---- shared memory ----
 
     def count_reserved_bytes(self, rings: tuple[RingPlan, ...]) -> int:
-        """Return the bytes of shared memory beside this loop's rings: other tiles, scratch, barriers."""
+        """Return the bytes of shared memory taken by all but this loop's rings: other tiles, scratch and barriers."""
         versions, barriers = self.count_reserved_versions(rings)
         tiles = count_tile_bytes(self.assignment, self.target, versions)
         if find_dynamic_loop(self.assignment.kernel) is not None:
@@ -384,8 +392,9 @@ class _ProblemBuilder:
         return tiles + align_bytes(barriers * BARRIER_BYTES)
 
     def count_reserved_versions(self, rings: tuple[RingPlan, ...]) -> tuple[dict[str, int], int]:
-        """Return the reserved versions of tiles by name, where these are not one, and the number of barriers. The tiles
-        of other loops count with the versions that are decided or written in a manual schedule, else with one."""
+        """Return, by tile, versions that this loop cannot decide (0: it decides; left out: one), and the number of
+        barriers. The tiles of other loops count with the versions that are decided or written in a manual schedule,
+        else with one."""
         versions = count_prefetched_versions(self.assignment.kernel)
         signals = len(rings) + sum(len(find_ring_links("", ring, self.roles, self.statements)) for ring in rings)
         barriers = (self.loop.num_stages or MAX_VERSIONS) * max(signals, 1) + sum(versions.values())
@@ -411,7 +420,7 @@ class _ProblemBuilder:
     # ---- costs ----
 
     def build_op(self, index: int) -> Op:
-        """Return the op of a statement: its price, its slots, and its roles where these are open."""
+        """Return the op of a statement: its issue cycles, latency and units, and its candidate roles if several."""
         stmt = self.statements[index]
         if is_compound(stmt):
             return self.build_compound_op(index)
@@ -446,11 +455,12 @@ class _ProblemBuilder:
         return built if steps is None else add_first_step_wait(built, steps, operand_demands, self.target)
 
     def price_flat(self, stmt: tile.Stmt) -> CompoundCost:
+        """Return the cost of a statement without inner loops: its latency and the cycles that it holds each unit."""
         _, latency, uses = price_statement(stmt, self.assignment, self.target, replays=find_replayed_binds(self.loop))
         return CompoundCost(latency, {slot: cycles for slot, (cycles, _) in uses.items()})
 
     def build_compound_op(self, index: int) -> Op:
-        """Build the op of a compound statement. It holds its units at its end, where they disturb least."""
+        """Return the op of a statement with inner loops, which holds its units at its end, where they disturb least."""
         stmt, role = self.statements[index], self.roles[index]
         decided = {known: (s.loop.problem, s.schedule) for known, s in self.decided.items()}
         whole = compute_compound_cost(stmt, decided, self.price_flat)
@@ -465,13 +475,13 @@ class _ProblemBuilder:
     # ---- dependences ----
 
     def build_edges(self, ops: tuple[Op, ...], rings: tuple[RingPlan, ...]) -> list[Edge]:
-        """Return the dependences between the ops, of several between two of them the longest."""
+        """Return the dependences between the ops; of several with the same ops and distance, the longest."""
         versioned = frozenset(b.name for r in rings for b in r.buffers)
         tensor_core_runs = {t.buffer.name: t.depth for t in self.tensor}
         found: dict[tuple[int, int, int], Edge] = {}
 
         def add_edge(src: int, dst: int, latency: int, distance: int, why: str) -> None:
-            """Add a dependence, unless there is one that is as long."""
+            """Record a dependence, unless one of the same ops and distance is at least as long."""
             key = (src, dst, distance)
             if key not in found or found[key].latency < latency:
                 found[key] = Edge(src, dst, latency, distance, why)
@@ -529,13 +539,13 @@ class _ProblemBuilder:
         return [self.add_barrier_latency(edge) for edge in found.values()]
 
     def add_barrier_latency(self, edge: Edge) -> Edge:
-        """Add the latency of a ring's mbarrier to an edge whose tile may change roles."""
+        """Return the edge with an mbarrier's latency if its destination may run in another role; else as it is."""
         if edge.dst not in self.open or self.roles[edge.src] not in self.candidates:
             return edge
         return replace(edge, hand_over=self.target.price("mbarrier").latency)
 
     def count_dependence_latency(self, ops: tuple[Op, ...], i: int, j: int) -> int:
-        """Return the cycles from the issue of i until j may issue. Products into one accumulator leave no gap."""
+        """Return the cycles from the issue of op i until op j may issue; products into one accumulator leave no gap."""
         a, b = self.statements[i], self.statements[j]
         if _find_accumulator(a) is not None and _find_accumulator(a) == _find_accumulator(b):
             return max(use.cycles for use in ops[i].uses)
@@ -543,12 +553,15 @@ class _ProblemBuilder:
 
 
 def _is_tile_load(stmt: tile.Stmt) -> bool:
+    """Return True if the statement is a copy from a tensor to a shared tile, or a fragment prefetch."""
     return fragment_prefetch.is_fragment_prefetch(stmt) or (isinstance(stmt, tile.TileOp) and is_load(stmt))
 
 
 def _find_accumulator(stmt: tile.Stmt) -> tile.Buffer | None:
+    """Return the accumulator of a product; None for another statement."""
     return stmt.regions[2].buffer if isinstance(stmt, Gemm) else None
 
 
 def _count_version_bytes(assignment: LayoutAssignment, ring: RingPlan) -> int:
+    """Return the aligned bytes of one version of all tiles of the ring."""
     return sum(align_bytes(assignment.shared[b.name].bytes) for b in ring.buffers)

@@ -7,7 +7,7 @@ from tilec.passes.memory.multicast import get_multicast_axes
 
 
 def describe_statement(stmt: tile.Stmt) -> str:
-    """Return a short name for messages and traces: `copy A → A_shared`."""
+    """Return a statement's short name for messages and traces, such as `copy A → A_shared` or `for k`."""
     match stmt:
         case tile.TileOp(moves=True, name=name, regions=(source, destination)):
             shared = f" multicast along {axes}" if (axes := get_multicast_axes(stmt)) else ""

@@ -29,19 +29,19 @@ RING_BYTES = ANSWER_VERSIONS * warp.SMALL_STRIDE
 
 
 def find_dynamic_loop(kernel: tile.Kernel) -> tile.For | None:
-    """Return the loop over dynamically scheduled tiles, if the kernel has one."""
+    """Return the kernel's loop over dynamically scheduled tiles, or None."""
     return next(
         (s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.For) and s.dynamically_scheduled), None
     )
 
 
 def build_answer_buffer(loop: tile.For) -> tile.Buffer:
-    """Return the buffer that receives the loop's answers."""
+    """Return the shared buffer that receives one answer to the loop's tile requests."""
     return tile.Buffer(f"{loop.var.name}.answer", (ANSWER_WORDS,), UINT32, "shared", loop.span)
 
 
 def build_answer_ring(loop: tile.For, kernel: tile.Kernel, by: Arrivals) -> warp.Ring:
-    """Return the ring of answers. `set_ring_arrivals` sets its number of arrivals once the roles are known."""
+    """Return the ring of answers to tile requests, with 1 arrival until `set_ring_arrivals` knows the roles."""
     answer = build_answer_buffer(loop)
     return warp.Ring(
         answer.name, ANSWER_VERSIONS, (answer.name,), answer.bytes, 1, by=by, heard_by=kernel.cluster.blocks
@@ -49,11 +49,12 @@ def build_answer_ring(loop: tile.For, kernel: tile.Kernel, by: Arrivals) -> warp
 
 
 def build_answer_tile(loop: tile.For) -> warp.SharedTile:
+    """Return the shared tile of the loop's answers, with all versions."""
     return warp.SharedTile(build_answer_buffer(loop), unswizzled_layout((ANSWER_WORDS,), UINT32.bytes), ANSWER_VERSIONS)
 
 
 def set_ring_arrivals(ring: warp.Ring, roles: Sequence[warp.Role]) -> warp.Ring:
-    """Return the ring with the arrivals of all roles that read its answers, in all blocks of the cluster. A role that
+    """Return the ring with its number of arrivals set to that of all roles that release it, in all blocks. A role that
     issues products of CTA pairs runs only in the first block of a pair."""
     arrivals = 0
     for role in roles:
@@ -67,7 +68,7 @@ def set_ring_arrivals(ring: warp.Ring, roles: Sequence[warp.Role]) -> warp.Ring:
 def build_scheduler_loop(
     loop: tile.For, body: tuple[warp.Operation, ...], role: str, cluster: Sequence[int]
 ) -> warp.Loop:
-    """Build a role's loop over dynamically scheduled tiles; `body` is its part of one tile."""
+    """Return a role's loop over tiles given by answers: request (if producer), `body`, wait, decode, release."""
     answer = build_answer_buffer(loop)
     hears = warp.Cursor(f"{answer.name}.{role}", answer.name)
     asking: tuple[warp.Operation, ...] = ()
@@ -95,6 +96,6 @@ def build_scheduler_loop(
 
 
 def _decode_answer(question: str, answer: tile.Buffer) -> tile.Expr:
-    """Return the call that decodes an answer from its words (`ops.synchronisation.cluster_launch`)."""
+    """Return the call of this name that decodes an answer from its words."""
     words = tuple(tile.Load(answer, (tile.int32_const(word),)) for word in range(ANSWER_WORDS))
     return tile.Call(question, words, INT32)

@@ -40,8 +40,8 @@ class Mask:
 
 
 def eliminate_masks(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, tuple[Mask, ...]]:
-    """Return the kernel with its masks tested only in iterations in which they matter, and these masks. A nest is
-    duplicated only where loads go by TMA and take no registers: otherwise kernels that just fit would spill."""
+    """Return the kernel with nest conditions tested only in iterations where they may fail, and the masks found. A nest
+    is duplicated only where loads go by TMA and take no registers: otherwise kernels that just fit would spill."""
     pass_ = _MaskEliminator(kernel, target.has("tma"))
     blocks = zip(kernel.block_vars, kernel.grid, strict=False)
     body = pass_.rewrite_body(kernel.body, {var: (0, e - 1) for var, e in blocks if isinstance(e, int)})
@@ -52,7 +52,7 @@ def eliminate_masks(kernel: tile.Kernel, target: Target) -> tuple[tile.Kernel, t
 
 
 def describe_masked_iterations(mask: Mask) -> str:
-    """Describe the iterations in which the mask matters: "in the last 2 of 16 iterations"."""
+    """Return in words the iterations in which a mask matters, as "in the last 2 of 16 iterations" or "none"."""
     loop, holds = mask.loop, mask.holds
     if holds is None:
         return "none"
@@ -73,14 +73,12 @@ def describe_masked_iterations(mask: Mask) -> str:
 class _MaskEliminator:
     """Rewrites a kernel, and collects its masks in `found`. `may_double`: a nest may be duplicated."""
 
-    """Rewrites a kernel, and collects its masks in `found`. `may_double`: a nest may be duplicated."""
-
     def __init__(self, kernel: tile.Kernel, may_double: bool) -> None:
         self.kernel, self.may_double = kernel, may_double
         self.found: list[Mask] = []
 
     def rewrite_body(self, stmts: tuple[tile.Stmt, ...], ranges: Ranges) -> tuple[tile.Stmt, ...]:
-        """Rewrite statements one after the other, with the ranges of what they bind."""
+        """Return the statements with masks eliminated, tracking the ranges of variables that they bind."""
         known, made = dict(ranges), []
         for stmt in stmts:
             if isinstance(stmt, tile.Bind):
@@ -101,7 +99,7 @@ class _MaskEliminator:
                 return map_nested_bodies(stmt, lambda body: self.rewrite_body(body, ranges))
 
     def rewrite_loop_body(self, loop: tile.For, ranges: Ranges) -> Iterator[tile.Stmt]:
-        """Yield the rewritten statements of a pipelined loop."""
+        """Yield the statements of a pipelined loop's body with masks of its nests eliminated."""
         names: dict[tile.Var, tile.Expr] = {}  # values of binds, inlined where they are used
         moving = {s.var for s in tile.walk_statements(loop.body) if isinstance(s, tile.Bind)}
         for stmt in loop.body:
@@ -118,7 +116,7 @@ class _MaskEliminator:
                     yield stmt
 
     def is_worth_it(self, nest: tile.Parallel) -> bool:
-        """Return whether a nest in registers has so many elements that a branch costs less than its conditions."""
+        """Return whether a nest has only register writes, no tensor reads, and enough elements to pay for a branch."""
         return (
             not nest.is_per_thread
             and math.prod(nest.extents) >= MIN_ELEMENTS_PER_THREAD * self.kernel.threads
@@ -127,7 +125,8 @@ class _MaskEliminator:
         )
 
     def rewrite_nest(self, loop: tile.For, nest: tile.Parallel, proof: _ConditionProof) -> Iterator[tile.Stmt]:
-        """Yield the nest, without its conditions where they are proven, under a branch where they hold sometimes."""
+        """Yield the nest without proven conditions, under a branch if these hold only sometimes, or as it is; record
+        its mask."""
         body = proof.simplify_body(nest.body, {})
         holds = proof.build_requirement()
         known = None if holds is None else evaluate_condition(holds, proof.ranges)
@@ -169,14 +168,14 @@ class _ConditionProof:
         self.taken: list[tile.Expr] = []
 
     def build_requirement(self) -> tile.Expr | None:
-        """Return the conjunction of all collected requirements; None if there are none."""
+        """Return the conjunction of all collected requirements, folded; None if there are none."""
         total: tile.Expr | None = None
         for each in dict.fromkeys(self.taken):
             total = each if total is None else tile.Binary("and", total, each, BOOL)
         return None if total is None else fold_expr(total)
 
     def simplify_body(self, stmts: tuple[tile.Stmt, ...], names: Mapping[tile.Var, tile.Expr]) -> tuple[tile.Stmt, ...]:
-        """Return the statements without the proven conditions and without those that do nothing."""
+        """Return the statements without provable conditions and stores that change nothing, collecting requirements."""
         known = {**self.names, **names}
         made: list[tile.Stmt] = []
         for stmt in stmts:
@@ -195,7 +194,8 @@ class _ConditionProof:
         return tuple(made)
 
     def simplify_branch(self, stmt: tile.If, names: Mapping[tile.Var, tile.Expr]) -> tuple[tile.Stmt, ...]:
-        """Return the branch that is always taken, or the statement with both simplified."""
+        """Return the branch that a provable condition always takes, collecting its requirement, or else the simplified
+        `if`."""
         masks = not stmt.orelse and all(
             isinstance(s, tile.Store) and isinstance(s.value, tile.Const) for s in stmt.then
         )
@@ -205,7 +205,7 @@ class _ConditionProof:
         return (map_nested_bodies(stmt, lambda body: self.simplify_body(body, names)),)
 
     def simplify_expr(self, expr: tile.Expr, names: Mapping[tile.Var, tile.Expr]) -> tile.Expr:
-        """Return the expression with the value that is always selected in place of each proven choice."""
+        """Return the expression with each provable select replaced by its chosen value, collecting the requirements."""
         if isinstance(expr, tile.Select):
             masks = isinstance(expr.then, tile.Const) and not isinstance(expr.orelse, tile.Const)
             needed = self.find_requirement(tile.substitute_variables(expr.condition, names), not masks)
@@ -215,7 +215,8 @@ class _ConditionProof:
         return map_expressions(expr, lambda operand: self.simplify_expr(operand, names))
 
     def find_requirement(self, condition: tile.Expr, value: bool) -> tile.Expr | None:
-        """Return what makes a condition have this value for all elements; None if unknown."""
+        """Return a loop condition that suffices for this value of a condition for all of the nest's elements; None
+        if unknown."""
         match condition:
             case tile.Unary(op="not", a=a):
                 return self.find_requirement(a, not value)
@@ -230,7 +231,7 @@ class _ConditionProof:
                 return None
 
     def bound_below_zero(self, form: Affine) -> tile.Expr | None:
-        """Return the condition under which a sum is below 0 for all values of the nest's variables."""
+        """Return the loop condition under which a sum is negative for all nest variables; None if it cannot tell."""
         greatest, factor = form.constant, 0
         rest: list[tuple[tile.Expr, int]] = []
         for atom, coefficient in form.terms:
@@ -251,7 +252,7 @@ class _ConditionProof:
 
 
 def negate_condition(condition: tile.Expr) -> tile.Expr:
-    """Return the negation of a condition, without `not` where possible."""
+    """Return the negation of a condition, with comparisons reversed instead of `not` where possible."""
     match condition:
         case tile.Binary(op="and" | "or" as op, a=a, b=b):
             return tile.Binary("or" if op == "and" else "and", negate_condition(a), negate_condition(b), BOOL)
@@ -264,7 +265,7 @@ def negate_condition(condition: tile.Expr) -> tile.Expr:
 
 
 def evaluate_condition(condition: tile.Expr, ranges: Ranges) -> bool | None:
-    """Return the value of a condition over these ranges of its variables; None if it depends on them."""
+    """Return the value that a condition has over all these ranges of its variables; None if it varies or is unknown."""
     match condition:
         case tile.Const(value=value):
             return bool(value)
@@ -281,4 +282,5 @@ def evaluate_condition(condition: tile.Expr, ranges: Ranges) -> bool | None:
 
 
 def _has_loads(expr: tile.Expr) -> bool:
+    """Return True if the expression loads an element."""
     return any(isinstance(e, tile.Load) for e in tile.walk_expr(expr))

@@ -14,7 +14,7 @@ from tilec.support.options import CompileOptions
 def explain_loops(
     loops: Sequence[PlannedLoop], options: CompileOptions, decisions: Sequence[Decision], budget: Budget
 ) -> Iterator[Decision]:
-    """Record the decisions that were made while the kernel's loops were scheduled."""
+    """Report as decisions whether warpgroups copy transposed operands, and whether the search used its whole budget."""
     yield from _explain_operand_transposes([planned.loop for planned in loops], options, decisions)
     if budget.is_spent:
         is_default = options.search_budget == CompileOptions().search_budget
@@ -28,8 +28,8 @@ def explain_loops(
 def _explain_operand_transposes(
     loops: Sequence[LoopProblem], options: CompileOptions, decided: Sequence[Decision]
 ) -> Iterator[Decision]:
-    """Explain whether each warpgroup has a copy of the tiles that are transposed for products. `decided` are the
-    decisions about the warpgroups."""
+    """Yield, for each loop with transposed operands, the decision whether each warpgroup has its own copy, and why.
+    `decided` are the decisions about the warpgroups."""
     reasons = {decision.what: decision.why for decision in decided}
     for loop in loops:
         names = ", ".join(sorted(loop.own_tiles))

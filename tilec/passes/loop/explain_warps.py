@@ -16,14 +16,14 @@ from tilec.target.table import Target
 
 
 def explain_warps(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> Iterator[Decision]:
-    """Record the decisions about warps that were made with mechanisms and layouts."""
+    """Report as decisions how many warpgroups compute, which threads load, and which instructions products use."""
     yield from _explain_consumer_warpgroups(assignment, options)
     yield from _explain_loads(assignment, options)
     yield from _explain_products(assignment, target)
 
 
 def _explain_consumer_warpgroups(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
-    """Explain how many warpgroups compute in a kernel with a producer warp."""
+    """Yield the decision how many warpgroups compute, in a warp-specialised kernel."""
     if assignment.form == "warp_specialised":
         groups = max(assignment.kernel.threads // WARPGROUP_THREADS, 1)
         chosen = f"{groups} warpgroup{'s' if groups > 1 else ''}"
@@ -35,7 +35,7 @@ def _explain_consumer_warpgroups(assignment: LayoutAssignment, options: CompileO
 
 
 def _explain_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
-    """Explain which threads load in a kernel without a producer role, and which arrive at its barriers."""
+    """Yield the decisions which threads load where no role does, and whether each thread arrives at barriers."""
     if assignment.has_one_loader:
         yield Decision("loads", "by TMA", "the compiler", "one thread issues all loads of wgmma operands")
     elif assignment.form != "warp_specialised" and not options.tma_loads:
@@ -45,7 +45,7 @@ def _explain_loads(assignment: LayoutAssignment, options: CompileOptions) -> Ite
 
 
 def _explain_products(assignment: LayoutAssignment, target: Target) -> Iterator[Decision]:
-    """Explain products that need several wgmma instructions for their columns, and products that tcgen05 cannot do."""
+    """Yield the decisions which products use mma.sync instead of tcgen05, and which wgmma ones are cut into pieces."""
     for left in find_fallback_products(assignment, target):
         why = f"not tcgen05.mma: {left.why}; {left.help}"
         yield Decision(f"product at line {left.op.span.line}", "mma.sync", "the compiler", why)

@@ -13,7 +13,7 @@ from tilec.passes.loop.role_loops import group_statements, map_tiles_to_pipeline
 
 
 def order_roles(assignment: LayoutAssignment, loops: Sequence[PlannedLoop]) -> LayoutAssignment:
-    """Put the statements of explicit roles in the order of their schedules."""
+    """Put the statements in loops of explicit roles in the order of the loops' schedules."""
     if not assignment.roles or not loops:
         return assignment
     # By role and variable, since roles may share a loop of the kernel.
@@ -21,11 +21,12 @@ def order_roles(assignment: LayoutAssignment, loops: Sequence[PlannedLoop]) -> L
     pipelines = map_tiles_to_pipelines(assignment.kernel)
 
     def order_role(part: RoleAssignment) -> RoleAssignment:
-        """Order the loops of one role."""
+        """Return one role with the bodies of its scheduled loops in schedule order."""
         own = {var: schedule for (role, var), schedule in schedules.items() if role == part.name}
         kernel = part.assignment.kernel
 
         def order_loop(stmt: tile.Stmt) -> tile.Stmt:
+            """Return a scheduled loop with its body in schedule order; any other statement as it is."""
             if not isinstance(stmt, tile.For) or stmt.var not in own:
                 return stmt
             parts = release_early(group_statements(stmt.body), pipelines)

@@ -22,11 +22,12 @@ LEAST_SHARE = 1 / 16
 
 
 def find_contending_ops(problem: Problem) -> tuple[int, ...]:
-    """Return the ops of the first group that hold a large part of the unit for which the groups contend."""
+    """Return the first warpgroup's ops with 1/16 or more of its use of the busier of tensor cores and special units."""
     own = [copies[0] for copies in problem.copies]
     numbers = {slot.name: number for number, slot in enumerate(problem.slots)}
 
     def count_held_cycles(slot: str) -> dict[int, int]:
+        """Return the cycles for which each op of the first warpgroup holds the slot."""
         return {op: sum(use.cycles for use in problem.ops[op].uses if use.slot == numbers.get(slot)) for op in own}
 
     held = max((count_held_cycles(slot) for slot in CONTENDED_SLOTS), key=lambda cycles: sum(cycles.values()))
@@ -34,8 +35,8 @@ def find_contending_ops(problem: Problem) -> tuple[int, ...]:
 
 
 def find_ping_pong_runs(problem: Problem, schedule: Schedule, ops: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the runs of the first group in an interval, each the ops in issue order; none where groups do not
-    alternate. `ops` are those of the first group that runs consist of."""
+    """Return the first warpgroup's runs of contending ops in issue order; () where groups do not alternate. `ops` are
+    those of the first group that runs consist of."""
     place = {op: at for at, op in enumerate(schedule.order)}
     copies = {of[0]: of for of in problem.copies}
     group_of = {op: group for first in ops for group, op in enumerate(copies.get(first, ()))}

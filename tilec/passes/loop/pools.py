@@ -44,9 +44,10 @@ def build_pools(
     is_given: bool,
     groups: int = 1,
 ) -> PoolValues:
-    """Build the pools of registers, named barriers and mbarriers of a loop. `accesses` are those of the loop's
-    statements in their order; `outside`: buffers that other statements use too; `fed`: rings that may pass between
-    roles; `is_given`: the schedule is manual; `groups` consumer warpgroups run independently."""
+    """Return a loop's pools of registers, named barriers and, with rings, mbarriers, and the values that take them.
+    `accesses` are those of the loop's statements in their order; `outside`: buffers that other statements use too;
+    `fed`: rings that may pass between roles; `is_given`: the schedule is manual; `groups` consumer warpgroups run
+    independently."""
     temporaries = tuple(_find_temporary_fragments(assignment, accesses, outside))
     names = {value.name for value in temporaries}
     reserved_fragments = [b for b in _find_used_fragments(assignment, accesses) if b.name not in names]
@@ -67,8 +68,9 @@ def build_pools(
 def add_tensor_memory_pools(
     held: PoolValues, tiles: Sequence[TensorTile], target: Target, accesses: Sequence[Accesses]
 ) -> PoolValues:
-    """Add the pools of tensor memory: its columns, and its banks. A sum that the loop computes and reads holds its
-    columns from its first product to its last read. Sums that live longer are reserved."""
+    """Return the pools with those of tensor memory's columns and banks added; as they are without tensor tiles. A sum
+    that the loop computes and reads holds its columns from its first product to its last read. Sums that live longer
+    are reserved."""
     if not tiles:
         return held
     columns, banks = 1 + len(held.pools), 2 + len(held.pools)
@@ -91,7 +93,7 @@ def add_tensor_memory_pools(
 
 
 def count_available_registers(assignment: LayoutAssignment, target: Target) -> int:
-    """Return the most registers that a thread with fragments can have."""
+    """Return the most registers that a consumer thread can have, by the kernel's roles and threads."""
     if assignment.form == "warp_specialised":
         return compute_register_split(assignment.kernel.threads // WARPGROUP_THREADS, target)[1]
     share = target.limit("registers_per_sm") // assignment.kernel.threads // 8 * 8
@@ -99,8 +101,8 @@ def count_available_registers(assignment: LayoutAssignment, target: Target) -> i
 
 
 def choose_register_split(assignment: LayoutAssignment, target: Target) -> tuple[int, int] | tuple[None, None]:
-    """Return registers per thread for the producer and for the consumers, as setmaxnreg divides them. None for both
-    where an equal share is enough: the assembler then takes no more than is needed, and more blocks fit."""
+    """Return registers per thread of producer and consumers for setmaxnreg, or None twice if an equal share suffices.
+    With an equal share the assembler takes no more than is needed, and more blocks fit."""
     threads = assignment.kernel.threads + WARPGROUP_THREADS
     alike = min(target.limit("registers_per_sm") // threads // 8 * 8, target.limit("registers_per_thread"))
     if _count_needed_registers(assignment) <= alike:
@@ -109,7 +111,7 @@ def choose_register_split(assignment: LayoutAssignment, target: Target) -> tuple
 
 
 def _count_needed_registers(assignment: LayoutAssignment) -> int:
-    """Return an upper bound of a thread's registers: all fragments at once, each element in at least 32 bits."""
+    """Return an upper bound of a thread's registers: all fragments at once, and some for other values."""
     kernel = assignment.kernel
     fragments = [(assignment.fragments[b.name].register_count, b.dtype.bytes) for b in kernel.buffers if b.in_registers]
     nests = (s for s in walk_statements(kernel.body) if isinstance(s, Parallel))
@@ -119,17 +121,18 @@ def _count_needed_registers(assignment: LayoutAssignment) -> int:
 
 
 def compute_register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
-    """Return registers per thread for the producer warpgroup and for each consumer warpgroup. The producer's surplus is
-    divided in setmaxnreg's steps of 8, at most 240 each: an instruction can name no more than 255."""
+    """Return registers per thread of the producer warpgroup, few, and of each consumer warpgroup, which share the rest.
+    The rest is divided in setmaxnreg's steps of 8, at most 240 each: an instruction can name no more than 255."""
     few = 40 if consumer_groups <= 2 else 32
     left = target.limit("registers_per_sm") // WARPGROUP_THREADS - few
     return few, min(240, left // consumer_groups // 8 * 8)
 
 
 def count_product_pieces(sums: Buffer, layout: Fragment, threads: int, target: Target) -> tuple[int, int]:
-    """Return the columns of a product that a warpgroup has, and how many wgmma instructions share them. The assembler
-    refuses an instruction that does not fit the registers with which each of the block's `threads` starts, even if
-    setmaxnreg adds more later (its error C7602, which .maxnreg and .minnctapersm do not change)."""
+    """Return a warpgroup's columns of a wgmma product, and into how many instructions registers make it split them.
+    It is 1 also where no split helps. The assembler refuses an instruction that does not fit the registers with
+    which each of the block's `threads` starts, even if setmaxnreg adds more later (its error C7602, which .maxnreg
+    and .minnctapersm do not change)."""
     columns, blocks = layout.registers[2].size * 8, layout.registers[3].size
     accumulators = layout.register_count * sums.dtype.bytes // 4 // blocks
     entry = target.limit("registers_per_sm") // threads
@@ -138,18 +141,20 @@ def count_product_pieces(sums: Buffer, layout: Fragment, threads: int, target: T
 
 
 def _find_used_fragments(assignment: LayoutAssignment, accesses: Sequence[Accesses]) -> list[Buffer]:
+    """Return the buffers in registers that the loop's statements access."""
     used = {name for access in accesses for name in access.all_names}
     return [b for b in assignment.kernel.buffers if b.in_registers and b.name in used]
 
 
 def _count_registers(assignment: LayoutAssignment, buffer: Buffer) -> int:
+    """Return how many 32-bit registers of a thread the buffer takes."""
     return -(-assignment.fragments[buffer.name].register_count * buffer.dtype.bytes // 4)
 
 
 def _find_temporary_fragments(
     assignment: LayoutAssignment, accesses: Sequence[Accesses], outside: frozenset[str]
 ) -> Iterator[Value]:
-    """Yield the fragments that live within an iteration: written there first, and used nowhere else."""
+    """Yield, as values, the fragments that each iteration writes before it reads them and that nothing outside uses."""
     for buffer in _find_used_fragments(assignment, accesses):
         first, *others = (i for i, access in enumerate(accesses) if buffer.name in access.all_names)
         if buffer.name not in outside and buffer.name not in accesses[first].reads:
@@ -157,12 +162,12 @@ def _find_temporary_fragments(
 
 
 def _peak_in_program_order(values: Sequence[Value], statements: int) -> int:
-    """Return the most registers that the values hold at once in program order."""
+    """Return the most registers that the values take at once if the statements run in program order."""
     alive = ([v for v in values if v.producers[0] <= at <= v.consumers[-1]] for at in range(statements))
     return max((sum(value.amount for value in now) for now in alive), default=0)
 
 
 def _build_barrier_value(ring: RingPlan) -> Value:
-    """Return the two mbarriers of each version of a ring, held from its filling to its release."""
+    """Return the value that stands for a ring's two mbarriers, held from filling to release of a version."""
     name = "+".join(buffer.name for buffer in ring.buffers)
     return Value(f"barriers of {name}", ring.producers, ring.consumers, 2, 3)

@@ -34,8 +34,8 @@ class RingLink:
 
 
 def find_statements_before_commit(plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]) -> tuple[int, ...]:
-    """Return the statements that use a version before it is committed to the roles that read the ring. They are the
-    statements that fill it, and those of the same role before the first statement of another role."""
+    """Return the statements that use a ring's version before its producer commits it to the roles that read it. They
+    are the statements that fill it, and those of the same role before the first statement of another role."""
     producer = find_ring_roles(plan, roles, statements).producer_role
     users = sorted({*plan.producers, *plan.consumers})
     first = next(
@@ -47,8 +47,9 @@ def find_statements_before_commit(plan: RingPlan, roles: Sequence[str], statemen
 def producer_reads_before_commit(
     plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the statements by which a producer reads a ring slot before it commits it, each with a later reader's.
-    Though both only read, the second cannot begin before the first is done."""
+    """Yield each statement by which a producer reads a ring slot before it commits it, with each later one of other
+    roles. Though both only read, the second cannot begin before the first is done. There is none where all threads
+    fill the ring."""
     producer = find_ring_roles(plan, roles, statements).producer_role
     if producer in (LOADING_THREAD, "all"):
         return
@@ -61,7 +62,8 @@ def producer_reads_before_commit(
 def find_ring_links(
     ring: str, plan: RingPlan, roles: Sequence[str], statements: Sequence[Stmt]
 ) -> tuple[RingLink, ...]:
-    """Return the links in program order. Statements of one role that wait for the same ones of another share a link."""
+    """Return the signals between roles that change a ring's tiles in place, in program order. Statements of one role
+    that wait for the same ones of another share a link."""
     tiles = {b.name for b in plan.buffers}
     touched = [find_accesses(s) for s in statements]
     users = sorted({*plan.producers, *plan.consumers})

@@ -39,12 +39,12 @@ class StatementUnit:
 
 
 def find_role_loops(assignment: LayoutAssignment) -> tuple[tuple[RoleAssignment, tile.For], ...]:
-    """Return the innermost loops in which a role acquires stages, role by role, in program order."""
+    """Return each loop of an explicit role that acquires pipeline stages and contains no other control flow."""
     return tuple((part, loop) for part in assignment.roles for loop in _find_stage_loops(part.assignment.kernel.body))
 
 
 def _find_stage_loops(body: Statements) -> Iterator[tile.For]:
-    """Yield the loops that acquire stages, and have nothing inside that keeps the order of the text."""
+    """Yield the serial loops that acquire stages and have no control flow or barrier polls inside."""
     loops = (s for s in tile.walk_statements(body) if isinstance(s, tile.For) and s.kind == "serial")
     for loop in (loop for loop in loops if any(map(_is_acquire, loop.body))):
         compound = tile.For | tile.If | tile.While | tile.Break
@@ -53,7 +53,8 @@ def _find_stage_loops(body: Statements) -> Iterator[tile.For]:
 
 
 def _is_barrier_poll(stmt: tile.Stmt) -> bool:
-    """Return whether a statement polls a barrier without waiting: its result depends on when it runs."""
+    """Return whether a nest reads the state of a barrier without waiting, so that its result depends on when it
+    runs."""
     return isinstance(stmt, tile.Parallel) and any(b.scope == "barrier" for b in find_reads(stmt))
 
 
@@ -62,7 +63,7 @@ def _is_acquire(stmt: tile.Stmt) -> bool:
 
 
 def _find_pipeline_name(stmt: tile.Stmt) -> str:
-    """Return the pipeline whose stage a statement acquires or releases, else ""."""
+    """Return the name of the pipeline whose stage a statement acquires, releases or drains, else ""."""
     if not isinstance(stmt, tile.TileOp):
         return ""
     end = stmt.acquires or stmt.releases
@@ -70,7 +71,7 @@ def _find_pipeline_name(stmt: tile.Stmt) -> str:
 
 
 def group_statements(body: Statements) -> tuple[StatementUnit, ...]:
-    """Group statements into units: an acquire, and binds and variables of the same source place, are one."""
+    """Group a loop's statements into units, which are scheduled whole: an acquire with its phase updates is one."""
     found: list[StatementUnit] = []
     at = 0
     while at < len(body):
@@ -86,7 +87,7 @@ def group_statements(body: Statements) -> tuple[StatementUnit, ...]:
 
 
 def _is_part_of_acquire(statements: Statements) -> bool:
-    """Return whether the statements are part of an acquire: binds, its wait, and updates of its phase variables."""
+    """Return whether the statements can be one acquire: binds, at most one wait, and updates of its phase variables."""
     waits = [s for s in statements if isinstance(s, tile.TileOp)]
     sets = [s for s in statements if isinstance(s, tile.Parallel)]
     return (
@@ -99,14 +100,15 @@ def _is_part_of_acquire(statements: Statements) -> bool:
 
 
 def only_sets_variables(stmt: tile.Stmt) -> bool:
-    """Return whether a statement only sets variables of T.alloc_var."""
+    """Return whether a statement is a nest that only stores to variables of T.alloc_var."""
     return isinstance(stmt, tile.Parallel) and all(
         isinstance(s, tile.Store) and is_variable(s.buffer) for s in stmt.body
     )
 
 
 def _is_movable(stmt: tile.Stmt) -> bool:
-    """Return whether only its operands keep a statement at its place."""
+    """Return whether a statement may move as far as its operands allow: no print, wait, or operation of unknown
+    order."""
     match stmt:
         case tile.Parallel():
             return not any(isinstance(s, tile.Print) for s in tile.walk_statements((stmt,)))
@@ -119,19 +121,19 @@ def _is_movable(stmt: tile.Stmt) -> bool:
 
 
 def build_role_problems(assignment: LayoutAssignment, target: Target) -> tuple[LoopProblem, ...]:
-    """Return the problem of each of `find_role_loops`."""
+    """Return the scheduling problem of each loop that `find_role_loops` returns."""
     pipelines = map_tiles_to_pipelines(assignment.kernel)
     return tuple(_build_problem(part, loop, pipelines, target) for part, loop in find_role_loops(assignment))
 
 
 def map_tiles_to_pipelines(kernel: tile.Kernel) -> dict[str, str]:
-    """Return the pipeline that holds each tile, by the tiles' names."""
+    """Return the name of the pipeline that holds each tile, by the tile's name."""
     made = [s for s in kernel.body if isinstance(s, AllocBarrier)]
     return {buffer: str(op.pipeline) for op in made for buffer in op.holds or ()}
 
 
 def _build_problem(part: RoleAssignment, loop: tile.For, pipelines: Mapping[str, str], target: Target) -> LoopProblem:
-    """Return the problem of a loop of one role, whose statements all are in one stage."""
+    """Return the scheduling problem of a loop of one explicit role, with all its statements in one stage."""
     units_in_order = release_early(group_statements(loop.body), pipelines)
     slots = (*target.slots, Slot(f"issue ({part.name})"))
     ops = tuple(_build_op(unit, part, target, len(target.slots)) for unit in units_in_order)
@@ -141,7 +143,7 @@ def _build_problem(part: RoleAssignment, loop: tile.For, pipelines: Mapping[str,
 
 
 def _build_op(unit: StatementUnit, part: RoleAssignment, target: Target, own_slot: int) -> Op:
-    """Return the op of a unit, which issues in the role's slot."""
+    """Return the op of a unit, priced by its main statement, which issues in the role's own slot."""
     stmt = unit.main
     issue, latency, uses = price_statement(stmt, part.assignment, target)
     uses[own_slot] = (issue, 0)
@@ -150,7 +152,7 @@ def _build_op(unit: StatementUnit, part: RoleAssignment, target: Target, own_slo
 
 
 def name_statement(stmt: tile.Stmt) -> str:
-    """Return the statement's name: `acquire inputs`, `copy A → A_shared`, `arrive done`."""
+    """Return the statement's name for listings: `acquire inputs`, `arrive done`, `copy A → A_shared`."""
     if not isinstance(stmt, tile.TileOp):
         return describe_statement(stmt)
     if _find_pipeline_name(stmt):
@@ -161,7 +163,7 @@ def name_statement(stmt: tile.Stmt) -> str:
 
 
 def _build_edges(units: Sequence[StatementUnit], ops: Sequence[Op], pipelines: Mapping[str, str]) -> Iterator[Edge]:
-    """Yield an edge for each two units that must keep their order."""
+    """Yield an edge for each two units of the loop that must keep their order, with the reason."""
     touched = [_find_touched_names(unit) for unit in units]
     for j in range(len(units)):
         for i in range(j):
@@ -171,7 +173,7 @@ def _build_edges(units: Sequence[StatementUnit], ops: Sequence[Op], pipelines: M
 
 
 def _completes_asynchronously(unit: StatementUnit) -> bool:
-    """Return whether the unit's work is asynchronous: only the receiver of the stage waits for its completion."""
+    """Return whether the unit is TMA or tcgen05 work, for whose completion only the stage's receiver waits."""
     return isinstance(unit.main, tile.TileOp) and unit.main.via in ("tma", "tcgen05")
 
 
@@ -185,7 +187,7 @@ class _TouchedNames:
 
 
 def _find_touched_names(unit: StatementUnit) -> _TouchedNames:
-    """Return what the statements of a unit access; names of variables begin with %."""
+    """Return the names of the buffers and variables that a unit reads and writes; variables begin with %."""
     accesses = [find_accesses(stmt) for stmt in unit.statements]
     parts = (e for s in tile.walk_statements(unit.statements) for x in list_expressions(s) for e in tile.walk_expr(x))
     used = frozenset(f"%{e.name}" for e in parts if isinstance(e, tile.Var))
@@ -198,7 +200,7 @@ def _find_touched_names(unit: StatementUnit) -> _TouchedNames:
 def _why_ordered(
     a: StatementUnit, b: StatementUnit, first: _TouchedNames, second: _TouchedNames, pipelines: Mapping[str, str]
 ) -> str:
-    """Return why the first unit must stay before the second; empty where it need not."""
+    """Return why the first unit must stay before the second: a dependence or the text's order; "" if it need not."""
     for kind, names in (
         ("data", first.writes & second.reads),
         ("anti", first.reads & second.writes),
@@ -216,7 +218,7 @@ def _why_ordered(
 
 
 def release_early(units: Sequence[StatementUnit], pipelines: Mapping[str, str]) -> tuple[StatementUnit, ...]:
-    """Return the units with each release right behind the last unit that it must follow."""
+    """Return the units with each release moved right behind the last unit that it must follow."""
     order: list[StatementUnit] = []
     for unit in units:
         touched, at = _find_touched_names(unit), len(order)
@@ -231,4 +233,5 @@ def release_early(units: Sequence[StatementUnit], pipelines: Mapping[str, str]) 
 
 
 def _is_release(unit: StatementUnit) -> bool:
+    """Return True if the unit releases a pipeline stage."""
     return isinstance(unit.main, tile.TileOp) and unit.main.releases is not None

@@ -38,15 +38,16 @@ class InFlightProduct:
         return (at - self.issued - 1) % steps <= (self.waited - self.issued - 1) % steps
 
     def is_running(self, at: int, steps: int) -> bool:
-        """Return whether the product still runs at the end of that iteration, so that a wait would stall."""
+        """Return whether the product still runs at the end of an iteration that begins with step `at`: a wait would
+        stall."""
         return self.is_in_flight(at, steps) and (at - self.issued - 1) % steps < self.running_steps
 
 
 def choose_first_step(
     stages: Sequence[int], runs: Sequence[RunPlace | None], flights: Sequence[InFlightProduct]
 ) -> int:
-    """Return the step with which an iteration of the loop begins. No ping-pong run crosses two iterations. Then it
-    has the fewest products still running between iterations, the fewest in flight there, and the fewest overlapping
+    """Return the step with which an iteration best begins, so that the fewest products run, or are in flight, at its
+    end. No ping-pong run crosses two iterations. Of equal steps it is the one with the fewest overlapping
     iterations. `stages` and `runs` are those of an interval's steps in issue order."""
     steps = len(stages)
     if all(run is None for run in runs) and not any(flight.is_in_flight(0, steps) for flight in flights):
@@ -74,8 +75,8 @@ def keeps_ping_pong(runs: Sequence[RunPlace | None], at: int) -> bool:
 def find_in_flight_products(
     steps: Sequence[Stmt | None], versioned: frozenset[str], phases: Sequence[int], cycles: Sequence[int], interval: int
 ) -> Iterator[InFlightProduct]:
-    """Yield the products whose registers other steps touch, each with the step that waits for it. `versioned` tiles can
-    be read and filled at the same time. Steps begin at `phases` of the interval and take `cycles`."""
+    """Yield each wgmma product whose registers other steps access, with the step that waits for it. `versioned` tiles
+    can be read and filled at the same time. Steps begin at `phases` of the interval and take `cycles`."""
     for issued, step in enumerate(steps):
         if step is None or find_wgmma_accumulator(step) is None:
             continue
@@ -89,15 +90,15 @@ def find_in_flight_products(
 
 
 def find_contended_registers(product: Stmt, steps: Sequence[Stmt]) -> frozenset[str]:
-    """Return the product's registers that steps with another accumulator touch. Prefetched fragments do not count: the
-    assembler follows them where an iteration begins with a product."""
+    """Return the wgmma product's registers that steps with another accumulator access, without prefetched fragments.
+    The assembler follows these where an iteration begins with a product."""
     registers = {b.name for b in (*find_reads(product), *find_writes(product)) if b.scope in ("fragment", "reducer")}
     others = [find_accesses(s).all_names for s in steps if find_wgmma_accumulator(s) != find_wgmma_accumulator(product)]
     return frozenset(registers).intersection(frozenset().union(*others)) - find_prefetched_fragments(steps)
 
 
 def _find_waiting_step(product: Stmt, behind: Iterator[tuple[int, Stmt]], versioned: frozenset[str]) -> int | None:
-    """Return the first step that waits for the product, or for a later one: products complete in issue order."""
+    """Return the index of the first later step that waits for the wgmma product, or for one behind it; None if none."""
     issued = find_accesses(product)
     read, written = issued.reads - versioned, issued.writes
     for at, stmt in behind:

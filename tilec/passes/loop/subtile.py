@@ -31,12 +31,13 @@ class Indivisible(Exception):
 
 
 def split_dimension(kernel: tile.Kernel, subtiled: tile.Buffer, dim: int, parts: int) -> tile.Kernel:
-    """Return the kernel with this dimension, and its related ones, split into `parts`. Raises `Indivisible`."""
+    """Return the kernel with this dimension, and all related ones, split into `parts`; raise `Indivisible` if it cannot
+    be."""
     return _KernelSplitter(kernel, find_related_dimensions(kernel, (subtiled, dim)), parts).build_kernel()
 
 
 def find_related_dimensions(kernel: tile.Kernel, first: Dimension) -> dict[tile.Buffer, int]:
-    """Return the dimension of each tile that must be split with the first. Raises `Indivisible` if a tile has two."""
+    """Return the dimension of each tile that must be split with the first; raise `Indivisible` if a tile has two."""
     groups = [
         {(stmt_tile, d) for stmt_tile, d in group if stmt_tile.scope != "global"}
         for stmt in tile.walk_statements(kernel.body)
@@ -55,7 +56,7 @@ def find_related_dimensions(kernel: tile.Kernel, first: Dimension) -> dict[tile.
 
 
 def _find_common_indices(stmt: tile.Stmt) -> Iterator[set[Dimension]]:
-    """Yield the sets of dimensions that share an index of a statement, without nested statements."""
+    """Yield the sets of tile dimensions that one index or axis of a statement runs over, without nested statements."""
     match stmt:
         case tile.TileOp(regions=regions):
             for axis in stmt.axes:
@@ -85,10 +86,13 @@ class _KernelSplitter:
         self.tiles = {buffer: tuple(self._build_part(buffer) for _ in range(parts)) for buffer in split}
 
     def _build_part(self, buffer: tile.Buffer) -> tile.Buffer:
+        """Return a new tile of one part of the buffer, with a name of its own."""
         extents = tuple(e // self.parts if d == self.split[buffer] else e for d, e in enumerate(buffer.shape))
         return replace(buffer, name=self.unique.take(buffer.name), extents=extents)
 
     def build_kernel(self) -> tile.Kernel:
+        """Return the kernel with split tiles and statements, folded; raise `Indivisible` where a statement cannot be
+        split."""
         buffers = tuple(part for buffer in self.whole.buffers for part in self.tiles.get(buffer, (buffer,)))
         return fold_constants(replace(self.whole, buffers=buffers, body=self.rewrite_body(self.whole.body)))
 
@@ -96,7 +100,8 @@ class _KernelSplitter:
         return tuple(new for stmt in body for new in self.rewrite_statement(stmt))
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
-        """Return the parts of a statement, or the statement where no tile of it is split."""
+        """Return a statement's parts, one for each part of its tiles; itself if no tile is split, or raise
+        `Indivisible`."""
         if not self.touches(stmt):
             return (stmt,)
         match stmt:
@@ -115,7 +120,8 @@ class _KernelSplitter:
         return any(buffer in self.split for buffer in (*find_reads(stmt), *find_writes(stmt)))
 
     def is_about_one_part(self, guard: tile.If) -> bool:
-        """Return whether each part can have a guard of its own: all statements under it are split."""
+        """Return whether each part can have its own copy of an `if`: all under it is split, and none sets its
+        condition."""
         inside = [s for body in tile.nested_bodies(guard) for s in body if not isinstance(s, tile.Bind)]
         own = {b for s in inside for b in find_writes(s)}
         asked = {e.buffer for e in tile.walk_expr(guard.condition) if isinstance(e, tile.Load)}
@@ -130,7 +136,7 @@ class _StatementPart:
         self.names = {var: replace(var, name=division.unique.take(var.name)) for var in _declared_variables((stmt,))}
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
-        """Return one part of a split statement, or of one inside it. Raises `Indivisible`."""
+        """Return this part of an operation, nest, bind or `if`; raise `Indivisible` for others."""
         match stmt:
             case tile.TileOp():
                 return self.rewrite_operation(stmt)
@@ -143,13 +149,14 @@ class _StatementPart:
                 raise Indivisible(f"line {stmt.span.line} cannot be split into parts")
 
     def rewrite_expression(self, expr: tile.Expr) -> tile.Expr:
-        """Return the expression with the new names of variables."""
+        """Return the expression with this part's new names of declared variables."""
         if isinstance(expr, tile.Var):
             return self.names.get(expr, expr)
         return map_expressions(expr, self.rewrite_expression)
 
     def rewrite_operation(self, op: tile.TileOp) -> tile.TileOp:
-        """Return one part of an operation on split tiles."""
+        """Return this part of an operation on split tiles; a later part of a reduction continues the earlier result.
+        Raises `Indivisible` for an operation that cannot be split."""
         regions = [map_expressions(r, self.rewrite_expression) for r in op.regions]
         for axis in op.axes:
             if not any(self.of.split.get(op.regions[r].buffer) == d for r, d in axis.at):
@@ -163,7 +170,8 @@ class _StatementPart:
         return op.with_regions(tuple(regions))
 
     def slice_region(self, whole: tile.Region, region: tile.Region, dim: int) -> tile.Region:
-        """Return the part of a region: the whole part of a split tile, or a slice of a tensor."""
+        """Return this part of a region: all of one part of a split tile, or a slice of a tensor. Raises
+        `Indivisible` for a region that is only a part of a split tile."""
         size = whole.extent[dim] // self.of.parts
         extent = tuple(size if d == dim else e for d, e in enumerate(region.extent))
         if region.buffer in self.of.split:
@@ -174,7 +182,8 @@ class _StatementPart:
         return replace(region, start=start, extent=extent)
 
     def rewrite_nest(self, nest: tile.Parallel) -> tile.Parallel:
-        """Return the nest over one part of its split tiles."""
+        """Return the nest over this part of its split tiles; raise `Indivisible` if these have other indices than
+        variables."""
         found = [access for _, access in find_element_accesses(nest.body) if access.buffer in self.of.split]
         split = {access.indices[self.of.split[access.buffer]] for access in found}
         var, extent = next((v for v in zip(nest.vars, nest.extents, strict=True) if v[0] in split), (None, 0))
@@ -203,7 +212,8 @@ class _NestPart:
     size: int
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
-        """Return a statement of the nest, on one part of the split tiles."""
+        """Return a store, bind, print or `if` of the nest on this part, with new variables; raise `Indivisible` for
+        others."""
         named = map_declared_variables(stmt, self.names.__getitem__)
         match named:
             case tile.Store(buffer=buffer, indices=indices, value=value):
@@ -220,7 +230,7 @@ class _NestPart:
     def locate_element(
         self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]
     ) -> tuple[tile.Buffer, tuple[tile.Expr, ...]]:
-        """Return the buffer of the part that an element is in, and its indices there."""
+        """Return the buffer of this part, with the indices there; an unsplit buffer with rewritten indices."""
         if buffer not in self.of.split:
             return buffer, tuple(map(self.rewrite_expression, indices))
         dim = self.of.split[buffer]
@@ -228,7 +238,8 @@ class _NestPart:
         return self.of.tiles[buffer][self.part], tuple(at)
 
     def rewrite_expression(self, expr: tile.Expr) -> tile.Expr:
-        """Return the expression with renamed variables, on one part of the split tiles."""
+        """Return the expression with renamed variables and loads of this part; the split variable gets the part's
+        offset."""
         if expr == self.var:
             return _add_offset(self.names[self.var], self.part * self.size)
         if isinstance(expr, tile.Var):
@@ -240,9 +251,11 @@ class _NestPart:
 
 
 def _declared_variables(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
+    """Yield the variables that the statements and all nested in them declare."""
     for inner in tile.walk_statements(body):
         yield from tile.declared_variables(inner)
 
 
 def _add_offset(expr: tile.Expr, offset: int) -> tile.Expr:
+    """Return the expression plus the offset; itself for 0."""
     return expr if offset == 0 else tile.Binary("add", expr, tile.int32_const(offset), INT32)

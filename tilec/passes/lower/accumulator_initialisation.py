@@ -13,12 +13,14 @@ from tilec.passes.lower.waits.touches import find_touches
 
 
 def initialise_by_products(program: warp.Program) -> warp.Program:
-    """Mark the first products, and drop the clearings. The program has no waits yet."""
+    """Return the program with first wgmma products overwriting their sums, and without the zero fills before these. The
+    program has no waits yet."""
     return replace(program, roles=tuple(replace(role, body=_initialise_body(role.body)) for role in program.roles))
 
 
 def _initialise_body(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
-    """Mark the first products of a body, and drop its clearings; so in all bodies inside it."""
+    """Return operations with each zero fill dropped whose fragment a wgmma product touches next, which overwrites
+    it."""
     found = [map_nested_bodies(op, _initialise_body) for op in body]
     for at in reversed(range(len(found))):
         cleared = _find_cleared_fragment(found[at])
@@ -32,7 +34,7 @@ def _initialise_body(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, 
 
 
 def _find_cleared_fragment(op: warp.Operation) -> str:
-    """Return the fragment that the operation fills with zeros, if that is all it does; else ""."""
+    """Return the name of the fragment that a nest only fills with zeros, else ""."""
     match op:
         case warp.Elementwise(
             nest=Parallel(body=(Store(buffer=buffer, indices=indices, value=Const(value=0), atomic=None),)), block=None
@@ -44,7 +46,7 @@ def _find_cleared_fragment(op: warp.Operation) -> str:
 
 
 def _find_first_product(fragment: str, following: Sequence[warp.Operation]) -> int | None:
-    """Return the index of the product that is first to touch the fragment on every path, and adds to it; or None."""
+    """Return the index of the wgmma product that is first to touch the fragment, as its sum; None if none is."""
     for at, op in enumerate(following):
         if warp.nested_bodies(op) or isinstance(op, warp.Break):
             return None

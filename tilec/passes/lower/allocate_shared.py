@@ -14,7 +14,7 @@ from tilec.target.table import Target
 
 
 def allocate_shared(program: Program, target: Target, switches: EnvironmentSwitches) -> Program:
-    """Assign each tile an offset in shared memory.
+    """Assign each tile and the barriers an offset in shared memory; refuse a kernel that does not fit.
 
     Tiles lie one after another in program order, those of rings last; tiles that reuse the rings' memory begin where
     these do, and barriers come last. Errors: `shared-memory-overflow`."""
@@ -41,7 +41,7 @@ def allocate_shared(program: Program, target: Target, switches: EnvironmentSwitc
 
 
 def _reuse_rings(program: Program) -> tuple[dict[str, int], frozenset[str]]:
-    """Return the offset of each tile, where only tiles over the rings reuse memory, and the tiles that add up."""
+    """Return the tiles' offsets, with only `over_rings` tiles reusing memory, and the names whose sizes add up."""
     in_rings = {name for ring in program.rings for name in ring.buffers}
     kept = [t for t in program.shared if not t.over_rings and t.buffer.name not in in_rings]
     placed, begin = _stack_tiles(kept, 0)
@@ -51,7 +51,7 @@ def _reuse_rings(program: Program) -> tuple[dict[str, int], frozenset[str]]:
 
 
 def _share_memory(program: Program) -> tuple[dict[str, int], frozenset[str]]:
-    """Return the offset of each tile, where tiles share memory: those of rings first. And all tiles."""
+    """Return the tiles' offsets, rings first, the others sharing memory as their `reuses` allow, and all names."""
     in_rings = {name for ring in program.rings for name in ring.buffers}
     rings, end = _stack_tiles([t for t in program.shared if t.buffer.name in in_rings], 0)
     sizes = {t.buffer.name: align_bytes(t.layout.bytes) for t in program.shared}

@@ -49,7 +49,7 @@ from tilec.target.table import Target
 def expand_schedules(
     assignment: LayoutAssignment, loops: Sequence[PlannedLoop], target: Target, arrivals: Arrivals
 ) -> warp.Program:
-    """Expand schedules into roles, rings, and each role's prologue, steady state and epilogue.
+    """Expand a kernel and its loops' schedules into a warp program: rings, and each role's operations.
 
     `arrivals`: the threads that arrive at the barriers of a block's own rings."""
     scheduled = [planned.scheduled for planned in loops]
@@ -59,7 +59,7 @@ def expand_schedules(
 
 
 def _expand_explicit_roles(assignment: LayoutAssignment, target: Target) -> warp.Program:
-    """Expand a kernel with explicit roles: each role runs the statements of its own kernel."""
+    """Return the program of a kernel with explicit roles, each of which runs the statements of its own kernel."""
     whole = Expander(assignment, (), target)
     for name, depth in assignment.versions:
         whole.ring_of[name] = whole.rings[name] = warp.Ring(name, depth, (name,))
@@ -127,7 +127,8 @@ class Expander:
                     self.most_cursors[side] = max(self.most_cursors.get(side, 0), len(stages))
 
     def add_rings(self, s: ScheduledLoop) -> None:
-        """Add the rings of a loop, with as many versions as its schedule says, and their links."""
+        """Add the rings and links of a scheduled loop, with as many versions as its schedule has, and their
+        arrivals."""
         for plan, ring, depth in zip(s.loop.rings, s.loop.problem.rings, s.schedule.depth, strict=True):
             ring_roles = self.passes[ring.name] = assign_roles.find_ring_roles(plan, s.roles, s.loop.statements)
             is_loaded = ring_roles.producer_role in TMA_FILLERS
@@ -160,7 +161,7 @@ class Expander:
         self.changed.add(link.ring)
 
     def add_tensor_ring(self, tensor: warp.TensorTile) -> None:
-        """Add the ring of a sum in tensor memory: the tensor cores fill it, the consumers read it."""
+        """Add the ring of a sum in tensor memory, which the tensor cores fill and the consumers release."""
         name, by = tensor.buffer.name, self.arriving
         arrivals, fills = self.count_arrivals("consumer", by), self.count_arrivals(assign_roles.MMA_ROLE, by)
         paired = any(is_paired(s) and tensor.buffer in find_writes(s) for s in tile.walk_statements(self.kernel.body))
@@ -169,7 +170,8 @@ class Expander:
         self.ring_of[name] = self.rings[name] = made
 
     def count_arrivals(self, role: str, by: Arrivals) -> int:
-        """Count the arrivals of a role at a barrier for one signal."""
+        """Return how often a role arrives at a barrier for one signal: once, or by warps or threads of the
+        consumers."""
         return (
             1
             if role in (*TMA_FILLERS, assign_roles.STORE_ROLE, assign_roles.MMA_ROLE)
@@ -179,7 +181,7 @@ class Expander:
     # ---- the program ----
 
     def expand_program(self) -> warp.Program:
-        """Return the program of a kernel without explicit roles."""
+        """Return the program: consumer, producer and other one-thread roles if specialised, else one role."""
         kernel, warps = self.kernel, self.kernel.threads // 32
         if self.specialised:
             producer_registers, consumer_registers = choose_register_split(self.assignment, self.target)
@@ -210,7 +212,7 @@ class Expander:
         return self.build_program(roles)
 
     def build_program(self, roles: tuple[warp.Role, ...]) -> warp.Program:
-        """Return the program of these roles, with the tiles, maps and rings that they need."""
+        """Return the program of these roles, with the kernel's tiles, tensor maps, fragments and rings."""
         kernel = self.kernel
         grid = (*kernel.grid, 1, 1)[:3]
         return warp.Program(
@@ -232,13 +234,13 @@ class Expander:
         )
 
     def share_state(self, other: Expander) -> None:
-        """Share the tensor maps, tiles and rings of another expander: roles of one program have them in common."""
+        """Use another expander's tensor maps, tiles and rings as this one's own, for roles of one program."""
         self.maps, self.scratch_tiles = other.maps, other.scratch_tiles
         self.kept_fragments = other.kept_fragments
         self.ring_of, self.rings = other.ring_of, other.rings
 
     def list_shared_tiles(self) -> Iterator[warp.SharedTile]:
-        """Yield the shared tiles of the program: those of the kernel, scratch, and answers."""
+        """Yield the program's shared tiles with layouts and versions: the kernel's, scratch, and scheduler answers."""
         reused = plan_reuse(self.assignment, self.target)
         late = frozenset() if self.assignment.roles or reused else find_tiles_over_rings(self.kernel)
         never = self.ring_of.keys() - find_ring_tiles(self.kernel) if reused else frozenset()  # rings that nobody saw
@@ -256,7 +258,7 @@ class Expander:
     def get_tensor_map(
         self, tensor: tile.Buffer, box: tuple[int, ...], swizzle: int, corners: warp.Im2colCorners | None
     ) -> warp.TensorMap:
-        """Return the tensor map for a tensor, box and swizzle, made at its first use."""
+        """Return the program's tensor map for a tensor, box and swizzle, added under a new name at its first use."""
         key = (tensor.name, box, swizzle, corners)
         if key not in self.maps:
             taken = sum(k[0] == tensor.name for k in self.maps)
@@ -267,14 +269,14 @@ class Expander:
         return self.maps[key]
 
     def get_scratch_tile(self, size: int, span: Span) -> tile.Buffer:
-        """Return the scratch tile of a statement, the same for each copy of it."""
+        """Return the scratch tile for a statement's span and size, made at first use and shared by its copies."""
         made = tile.Buffer(f"scratch.{len(self.scratch_tiles)}", (size,), INT8, "shared", span)
         return self.scratch_tiles.setdefault((span, size), made)
 
     def add_kept_tile(
         self, nest: tile.Parallel, layout: Fragment, name: str, dtype: DType, scope: Literal["fragment", "shared"]
     ) -> tile.Buffer:
-        """Add a tile with an element for each iteration of a nest, to carry values between parts of the nest."""
+        """Return a new fragment or shared tile with an element for each iteration of a nest, added to the program."""
         number = len(self.kept_fragments) + len(self.scratch_tiles)
         made = tile.Buffer(f"kept.{name}.{number}", nest.extents, dtype, scope, nest.span)
         if scope == "shared":
@@ -284,20 +286,21 @@ class Expander:
         return made
 
     def copy_variable(self, var: tile.Var) -> tile.Var:
-        """Return another variable for a bind that is evaluated in several places."""
+        """Return a new variable named after this one, with a number."""
         self.renamed += 1
         return tile.Var(f"{var.name}.{self.renamed}", var.dtype)
 
     # ---- statements ----
 
     def expand_body(self, stmts: Sequence[tile.Stmt], role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
+        """Return the role's operations for a list of statements, with waits for the tiles that are prefetched."""
         prefetched = [fetch for fetch in find_tile_loads(tuple(stmts)) if is_prefetched(stmts[fetch.copy])]
         return tuple(op for at in range(len(stmts)) for op in self.expand_in_list(stmts, at, role, cursors, prefetched))
 
     def expand_in_list(
         self, stmts: Sequence[tile.Stmt], at: int, role: str, cursors: Cursors, prefetched: Sequence[TileLoad]
     ) -> Iterator[warp.Operation]:
-        """Yield a statement of a list, with the synchronisation of the tiles that the producer prefetches for it."""
+        """Yield a role's operations for statement `at`, within ring waits and releases for tiles prefetched for it."""
         stmt = stmts[at]
         filled = [fetch for fetch in prefetched if role in ("producer", "all") and fetch.copy == at]
         read = [fetch for fetch in prefetched if role in ("consumer", "all") and fetch.tile in find_reads(stmt)]
@@ -316,7 +319,7 @@ class Expander:
             yield warp.Advance(own[fetch], span=stmt.span)
 
     def expand_statement(self, stmt: tile.Stmt, role: str, cursors: Cursors = ()) -> tuple[warp.Operation, ...]:
-        """Return the role's part of a statement, on the versions that `cursors` point at."""
+        """Return the role's operations for a statement, on the versions that `cursors` point at; () if it has none."""
         match stmt:
             case tile.For() if stmt.var in self.loops:
                 found = find_loop_sums(stmt) if role == assign_roles.MMA_ROLE else ()
@@ -357,18 +360,19 @@ class Expander:
                 return self.lower_statement(stmt, cursors) if is_own else ()
 
     def is_handed_sum(self, tensor: tile.Buffer) -> bool:
-        """Return True if the tensor cores fill the tile as a ring; otherwise the kernel itself orders its readers."""
+        """Return True if the tile is a tensor-memory sum that a ring with barriers passes between roles."""
         return tensor.scope == "tmem" and tensor.name in self.ring_of and self.ring_of[tensor.name].has_barriers
 
     def build_sum_cursor(self, tile_name: str, role: str) -> warp.Cursor:
         return warp.Cursor(f"{tile_name}.{role}", tile_name)
 
     def pass_version(self, op: warp.RingFill | warp.RingRelease) -> tuple[warp.Operation, ...]:
-        """Pass a version in tensor memory to the other role, and advance to the next."""
+        """Return the fill or release of a ring's version, and the advance of its cursor."""
         return op, warp.Advance(op.cursor, span=op.span)
 
     def unroll_loop(self, loop: tile.For, role: str, cursors: Cursors) -> Iterator[warp.Operation]:
-        """Unroll a loop `factor` times: yield a loop of unrolled iterations if there are more, and the rest."""
+        """Yield a loop's operations unrolled by its factor (None: in full up to 64 iterations), the rest in a loop
+        of its own."""
         iterations = get_static_trip_count(loop)
         factor = loop.factor
         if factor is None:
@@ -396,13 +400,14 @@ class Expander:
             yield warp.Loop(loop.var, middle, loop.stop, loop.step, rest, cursors=cursors, span=span)
 
     def build_endless_loop(self, loop: tile.While, body: tuple[warp.Operation, ...], cursors: Cursors) -> warp.Forever:
-        """Return an endless loop. Its condition is a branch in each iteration: its reads are waited for there."""
+        """Return a `while` as an endless loop of one branch: its body where the condition holds, else a break. Its
+        condition is a branch in each iteration: its reads are waited for there."""
         leave = (warp.Break(span=loop.span),)
         branch = warp.Branch(loop.condition, body, leave, cursors=cursors, span=loop.span)
         return warp.Forever((branch,), span=loop.span)
 
     def instantiate_body(self, loop: tile.For, value: tile.Expr) -> tuple[tile.Stmt, ...]:
-        """Return the loop's body for one value of its variable."""
+        """Return the loop's body for this value of its variable, with new variables for its binds."""
         values: dict[tile.Var, tile.Expr] = {loop.var: value}
         for stmt in tile.walk_statements(loop.body):
             if isinstance(stmt, tile.Bind):  # each copy has its own
@@ -410,15 +415,16 @@ class Expander:
         return tuple(substitute_stmt(s, values) for s in loop.body)
 
     def find_schedule(self, loop: tile.For) -> ScheduledLoop:
-        """Return the loop with its schedule. Unrolled outer loops have several copies of it, with the same variable:
-        they share one schedule, and one answer whether the trip count is known."""
+        """Return a pipelined loop with its schedule; an unrolled copy gets the schedule of the loop as written.
+        Unrolled outer loops have several copies of it, with the same variable: they share one schedule, and one answer
+        whether the trip count is known."""
         known = self.loops[loop.var]
         if known.loop.loop is loop:
             return known
         return replace(known, loop=replace(known.loop, loop=loop, statements=find_scheduled_statements(loop)))
 
     def lower_statement(self, stmt: tile.Stmt, cursors: Cursors) -> tuple[warp.Operation, ...]:
-        """Lower a statement to operations of the role that runs it."""
+        """Return the warp operations of an operation or nest, on the versions that it names and `cursors` point at."""
         named = get_named_versions(stmt).items()
         own = (warp.Cursor(f"{name}[{show_expr(index)}]", name, index) for name, index in named)
         cursors = (*cursors, *own)
@@ -448,6 +454,6 @@ class Expander:
 
 
 def _drain_rings(body: tuple[warp.Operation, ...], rings: Mapping[str, warp.Ring]) -> tuple[warp.Operation, ...]:
-    """Append waits for the other blocks that still signal the role's barriers."""
+    """Return the operations, followed by waits for other blocks that still signal barriers of rings acquired here."""
     acquired = {op.cursor.ring: op for op in warp.walk_operations(body) if isinstance(op, warp.RingAcquire)}
     return *body, *(warp.RingDrain(op.cursor, span=op.span) for n, op in acquired.items() if rings[n].crosses_blocks)

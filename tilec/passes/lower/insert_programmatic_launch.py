@@ -24,10 +24,10 @@ from tilec.support.source import NOWHERE, Span
 
 
 def insert_programmatic_launch(program: Program) -> Program:
-    """Start the kernel while the kernel before it ends, unless the kernel itself says what it waits for.
+    """Insert a signal to the next kernel and, with barriers, a wait for the one before, unless the kernel has its own.
 
-    Inserts the wait, and the signal to the next kernel. A program with grid barriers stays as it is, too: blocks of the
-    next kernel could take the place of blocks that must run at the same time."""
+    A program with grid barriers stays as it is, too: blocks of the next kernel could take the place of blocks that
+    must run at the same time."""
     if any(isinstance(op, GridControl | warp.GridSync) for op in walk_program(program)):
         return program
     tensors = frozenset(p.name for p in program.params if isinstance(p, Buffer))
@@ -45,7 +45,7 @@ def insert_programmatic_launch(program: Program) -> Program:
 
 
 def _add_wait(role: Role, tensors: frozenset[str]) -> Role:
-    """Insert a wait before the role's first operation that reaches a tensor, at any depth."""
+    """Return the role with a wait before its first top-level operation that reaches a tensor; as it is without one."""
     first = next((at for at, op in enumerate(role.body) if _reaches_tensor(op, tensors)), None)
     if first is None:
         return role
@@ -54,8 +54,8 @@ def _add_wait(role: Role, tensors: frozenset[str]) -> Role:
 
 
 def _find_launch_point(roles: Sequence[Role], tensors: frozenset[str]) -> tuple[int, int]:
-    """Return the role that signals the next kernel, and the index of its operation: a producer behind its last loads,
-    any other before its last operation that reaches a tensor."""
+    """Return which role lets the next kernel begin, and before which operation: the producer, behind its last tensor
+    access. Without a producer it is the first role, before its last one, or at its end without any."""
     for number, role in enumerate(roles):
         if role.name == "producer":
             return number, 1 + max((at for at, op in enumerate(role.body) if _reaches_tensor(op, tensors)), default=-1)

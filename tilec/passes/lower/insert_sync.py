@@ -42,14 +42,14 @@ from tilec.support.records import dataclass
 
 
 def insert_sync(program: warp.Program) -> warp.Program:
-    """Insert waits, fences and barriers."""
+    """Insert all waits, proxy fences and barriers that each role's accesses to memory need."""
     by_async = frozenset(touches.find_async_tiles(program)) if program.explicit_roles else frozenset()
     if program.explicit_roles:
         program = prepare_arrivals(program, by_async)
     facts = _ProgramFacts.from_program(program, by_async)
 
     def synchronise_role(role: warp.Role, number: int) -> warp.Role:
-        """Return the role with its waits, fences and barriers, which use named barrier `number`."""
+        """Return the role with waits, fences and barriers inserted; its own barriers use named barrier `number`."""
         execution = _RoleExecution(role, facts, touches.find_warpgroup_tiles(role, program))
         placed, barrier = execution.place_waits(), warp.BarSync(number, role.threads)
         return replace(role, body=insert_needs(role.body, placed, execution.drained_loops, barrier, itertools.count()))
@@ -76,7 +76,7 @@ class _ProgramFacts:
 
     @classmethod
     def from_program(cls, program: warp.Program, by_async: frozenset[str]) -> _ProgramFacts:
-        """Collect the facts of a program."""
+        """Collect the program's facts for all roles: its rings, registers, tensors, and reused tiles."""
         registers = (touches.name_metadata_registers(tile.buffer) for tile in program.shared)
         return cls(
             {b: ring for ring in program.rings for b in ring.buffers},
@@ -131,21 +131,22 @@ class _RoleExecution:
         self.outcomes: dict[object, RoleState] = {}  # end states of loops, by entry state
 
     def find_fenced_tiles(self, role: warp.Role) -> frozenset[str]:
-        """Return the tiles that the asynchronous proxy reaches in this role, or may reach in one that gets them."""
+        """Return the tiles that TMA or tensor cores access in this role, or in a role that it passes a ring to."""
         async_tiles = {t.buffer for node in walk_nodes(self.nodes) for t in node.touches if t.proxy == "async"}
         handovers = [op for op in warp.walk_operations(role.body) if isinstance(op, warp.RingRelease | warp.RingFill)]
         passed = {cursor.ring for op in handovers for cursor in (op.cursor, *op.cursors)}
         return frozenset(async_tiles | {name for name, ring in self.rings.items() if ring.name in passed})
 
     def place_waits(self) -> dict[int, SyncNeeds]:
-        """Return the synchronisation that the role needs, by place."""
+        """Return the synchronisation that the role needs, by place: repeat execution until none is missing, then
+        prune."""
         while self.execute_role():
             pass
         self.prune_needs()
         return self.needs
 
     def execute_role(self) -> bool:
-        """Execute the role, add what is missing to the needs, and return True if something was."""
+        """Execute the role once, adding missing synchronisation to the needs; return True if anything was added."""
         self.changed = False
         self.state = RoleState(self.uses, self.fenced)
         self.run_nodes(self.nodes)
@@ -153,8 +154,8 @@ class _RoleExecution:
         return self.changed
 
     def prune_needs(self) -> None:
-        """Drop needs that later ones have made redundant, the last in the text first, so that each trial can start from
-        the recorded state before it."""
+        """Drop each need without which the role still has no conflict, the last in the text first. So each trial can
+        start from the recorded state before it."""
         self.is_final = True
         self.outcomes = {}
         self.state = RoleState(self.uses, self.fenced)
@@ -180,7 +181,8 @@ class _RoleExecution:
                     self.needs[place], self.outcomes = whole, {}
 
     def resume_run(self, first: int, standing: list[object]) -> None:
-        """Run to the end, or until the state equals the one with all needs: then nothing is missing from there on."""
+        """Run the nodes from `first` on, to the end or until the state is the recorded one; raise `_MissingWait` at
+        a conflict."""
         for at in range(first, len(self.nodes)):
             if at > first and self.state.exact_shape() == standing[at]:
                 return
@@ -190,7 +192,7 @@ class _RoleExecution:
     # ---- abstract execution ------------------------------------------------------------------------------------------
 
     def run_nodes(self, nodes: tuple[Node, ...], behind: tuple[Node, ...] = ()) -> None:
-        """Run operations in order; those in `behind` follow, but are run by the caller."""
+        """Execute nodes in order, dispatching on their operation; those in `behind` come later, run by the caller."""
         for i, node in enumerate(nodes):
             self.run_places = range(nodes[0].place, node.place)
             following = nodes[i + 1 :] + behind
@@ -251,7 +253,7 @@ class _RoleExecution:
                     self.state.join(other)
 
     def execute_cached_loop(self, node: Node, op: warp.Pipeline | warp.Loop | warp.Forever) -> None:
-        """Execute a loop, or restore its end state where it was entered in this state before."""
+        """Execute a loop, or restore the end state recorded for the same state at its entry."""
         outcomes, entered = self.outcomes, (node.place, self.trip_count, self.state.exact_shape())
         if entered in outcomes:
             self.state = outcomes[entered].copy()
@@ -270,7 +272,7 @@ class _RoleExecution:
         outcomes[entered] = self.state.copy()
 
     def wait_before_ping_pong(self, node: Node, following: tuple[Node, ...]) -> None:
-        """Place the barriers of a warpgroup's ping-pong turn before the turn: in it, a warpgroup waits for no other."""
+        """Place the synchronisation that a ping-pong turn's operations need before the turn begins."""
         self.apply_needs(node.place)
         within = itertools.takewhile(lambda inner: not isinstance(inner.op, warp.PingPongPass), following)
         touched = [(inner, t) for inner in within for t in inner.touches if t.buffer not in self.fragments]
@@ -282,9 +284,9 @@ class _RoleExecution:
             self.apply_needs(node.place)
 
     def wait_before_branch(self, node: Node, others: tuple[Node, ...]) -> None:
-        """Wait before a branch for products whose registers are used in it and behind it, perhaps in the next iteration
-        of a pipeline. In the branch, the wait would be for all groups (see `add_wait`), and the assembler does not
-        follow it to the next iteration."""
+        """Place waits before a branch for wgmma products whose registers are used both in it and behind it. In the
+        branch, the wait would be for all groups (see `add_wait`), and the assembler does not follow it to the next
+        iteration."""
         shared = {t.buffer for other in others if other.queue is None for t in other.touches} & self.fragments
         touched = [(inner, t) for inner in walk_nodes((node,)) for t in inner.touches if t.buffer in shared]
         for inner, touch in touched:
@@ -293,7 +295,7 @@ class _RoleExecution:
                 self.apply_needs(node.place)
 
     def execute_loop(self, node: Node, op: warp.Loop) -> None:
-        """Execute a loop as often as it runs; without a known trip count, until another iteration adds nothing."""
+        """Execute a loop for its trip count; if that is unknown or it has a break, until an iteration adds nothing."""
         if op.part == "steady" or not has_explicit_wait(node):
             self.wait_before_loop(node)
         trip_count = warp.static_trip_count(op)
@@ -307,8 +309,9 @@ class _RoleExecution:
             self.state.leave_loop()
 
     def execute_iteration(self, node: Node) -> None:
-        """Execute an iteration. The assembler allows no wgmma in flight at its end where threads use the accumulator,
-        as it may move registers there. A loop that must keep one in flight has dearer waits, all placed anew."""
+        """Execute one iteration of a loop, and make it drain wgmma at its end where registers in flight require it. The
+        assembler allows no wgmma in flight at its end where threads use the accumulator, as it may move registers
+        there. A loop that must keep one in flight has dearer waits, all placed anew."""
         if node.frame is not None:
             self.state.next_iteration()
         self.run_nodes(node.bodies[0])
@@ -325,8 +328,8 @@ class _RoleExecution:
             self.state.record_wait("wgmma", 0)
 
     def find_crossing_registers(self, loop: Node) -> frozenset[str]:
-        """Return the registers that wgmma and others use in the loop, if a wgmma with one of them is in flight when an
-        iteration ends. Operands may cross the border where iterations begin with a product."""
+        """Return the registers that wgmma and other operations use in a loop, if one is in flight at an iteration's
+        end. Operands may cross the border where iterations begin with a product."""
         inner = [n for body in loop.bodies for n in walk_nodes(body)]
         multiplied = {name for n in inner for name in self.registers.get(n.place, ())}
         if begins_with_product(loop):
@@ -336,9 +339,9 @@ class _RoleExecution:
         return frozenset(mixed) if any(names & mixed for names in flying) else frozenset()
 
     def run_until_stable(self, body: tuple[Node, ...], loop: Node | None = None) -> None:
-        """Execute any number of iterations. What is in flight at a `Break` is in flight at the end of its iteration: it
-        is the last in its branch, what would follow is in the other branch (`sema.statements.jumps`), and the two join
-        at the end."""
+        """Execute a loop's body until the state recurs, and join the states after any number of iterations. What is in
+        flight at a `Break` is in flight at the end of its iteration: it is the last in its branch, what would follow is
+        in the other branch (`sema.statements.jumps`), and the two join at the end."""
         self.state.settle_cursors()
         seen: set[object] = set()
         # Where rings advance in the loop, shapes recur: a known one demands nothing new.
@@ -349,7 +352,7 @@ class _RoleExecution:
             self.state.join(before)
 
     def repeat_iterations(self, node: Node, trip_count: int) -> None:
-        """Execute `trip_count` iterations, skipping whole periods once the state has occurred before."""
+        """Execute `trip_count` iterations of a loop, skipping whole periods once its state recurs."""
         iteration = 0
         seen = {self.state.shape(): iteration}
         while iteration < trip_count:
@@ -362,7 +365,7 @@ class _RoleExecution:
                 return
 
     def execute_pipeline(self, node: Node, op: warp.Pipeline) -> None:
-        """Execute a pipeline for every trip count that makes a difference."""
+        """Execute a pipeline of unknown trip count for each count that makes a difference, and join the end states."""
         body = node.bodies[0]
         at = next(i for i, inner in enumerate(body) if isinstance(inner.op, warp.Loop) and inner.op.part == "steady")
         before, after = body[:at], body[at + 1 :]
@@ -401,8 +404,8 @@ class _RoleExecution:
         self.trip_count, self.steady = outer
 
     def wait_before_loop(self, loop: Node) -> None:
-        """Wait before the loop for what it only reads. Where its iterations wait anyway, `prune_needs` drops this, but
-        not before a steady state, which would wait many times."""
+        """Place before a loop the synchronisation for memory that the loop only reads. Where its iterations wait
+        anyway, `prune_needs` drops this, but not before a steady state, which would wait many times."""
         self.apply_needs(loop.place)
         if self.is_final and getattr(loop.op, "part", "") != "steady":
             return
@@ -413,7 +416,7 @@ class _RoleExecution:
             self.apply_needs(loop.place)
 
     def find_only_read(self, loop: Node) -> tuple[tuple[Node, Touch], ...]:
-        """Return the touches of memory that the loop only reads, as in all iterations at once."""
+        """Return the touches of buffers that the loop reads and never writes, each with its node; cached by loop."""
         known = self.read_by_loops.get(loop.place)
         if known is None:
             inner = tuple(walk_nodes(loop.bodies[0]))
@@ -423,7 +426,7 @@ class _RoleExecution:
         return known
 
     def execute_operation(self, node: Node, following: tuple[Node, ...]) -> None:
-        """Place what an operation needs before it, and record its accesses."""
+        """Place what an operation's accesses need before it until none conflicts, then record these accesses."""
         self.apply_needs(node.place)
         if not node.touches:
             return
@@ -452,19 +455,20 @@ class _RoleExecution:
             self.record_touch(state.records.setdefault((touch.buffer, 0), []), node, touch, group)
 
     def record_touch(self, kept: list[AccessRecord], node: Node, touch: Touch, group: int) -> None:
-        """Record an access among those `kept` of its version, in place of an equal one."""
+        """Add an access record to the list `kept` of its version, in place of an equal one of the same operation."""
         if any(r.place == node.place for r in kept):
             kept[:] = [r for r in kept if r.place != node.place or not r.is_same(touch)]
         age = UNKNOWN_AGE if touch.area is None else 0
         kept.append(AccessRecord(node.place, touch, node.queue, group, "", False, age))
 
     def find_conflicting_records(self, node: Node, touch: Touch) -> Iterator[AccessRecord]:
+        """Return the recorded accesses that this touch of a node's operation conflicts with."""
         return self.conflicts.find_conflicts(self.state, node, touch, self.conflicts.find_key(self.state, node, touch))
 
     # ---- what is missing ---------------------------------------------------------------------------------------------
 
     def demand_sync(self, node: Node, conflicts: list[tuple[AccessRecord, Touch]], following: tuple[Node, ...]) -> None:
-        """Add to an operation's needs what resolves its conflicts with earlier accesses."""
+        """Add to a node's needs the waits, fence and barrier that resolve these conflicts with earlier accesses."""
         needs = self.get_needs(node.place)
         before = (dict(needs.waits), needs.fence, needs.barrier)
         for record, touch in conflicts:
@@ -480,14 +484,14 @@ class _RoleExecution:
         assert before != (needs.waits, needs.fence, needs.barrier), f"{node.op} still conflicts after its waits"
 
     def get_needs(self, place: int) -> SyncNeeds:
-        """Return the needs of a place, to be added to."""
+        """Return the needs of a place, to be added to; raise `_MissingWait` in the final check."""
         if self.is_final:
             raise _MissingWait
         self.changed, self.outcomes = True, {}
         return self.needs.setdefault(place, SyncNeeds())
 
     def add_wait(self, needs: SyncNeeds, record: AccessRecord) -> None:
-        """Add a wait for an access that may still be in flight."""
+        """Add to the needs a wait for a recorded access, if it may still be in flight."""
         if record.group and record.queue:
             # Where threads use an accumulator, the assembler needs a wait for all groups, unless the wgmma is in the
             # same run of operations.
@@ -497,7 +501,8 @@ class _RoleExecution:
             needs.waits[record.queue] = min(needs.waits.get(record.queue, pending), pending)
 
     def look_ahead(self, needs: SyncNeeds, following: tuple[Node, ...]) -> None:
-        """Let this barrier also serve the reads of the next operations of the run, up to explicit synchronisation."""
+        """Extend a barrier's needs by waits and fences for reads of the following operations, up to explicit
+        synchronisation."""
         for node in following:
             if node.bodies or isinstance(node.op, warp.Advance | warp.Await | warp.BarSync | warp.ProxyFence):
                 return
@@ -510,7 +515,7 @@ class _RoleExecution:
                         needs.fence |= self.conflicts.is_fence_missing(record, touch)
 
     def apply_needs(self, place: int) -> None:
-        """Execute the synchronisation that is placed here."""
+        """Update the state by the waits, fence and barrier placed at this place, if any."""
         needs = self.needs.get(place)
         if needs is None:
             return
@@ -522,7 +527,7 @@ class _RoleExecution:
             self.state.pass_barrier(needs.barrier)
 
     def execute_await(self, node: Node, op: warp.Await, following: tuple[Node, ...]) -> None:
-        """Wait as an access would; no record is left, as nothing has to wait for this one."""
+        """Place what an explicit wait for tiles needs, as if it accessed them, without recording an access."""
         self.apply_needs(node.place)
         touched = [Touch(name, op.readers) for name in op.tiles]
         conflicts = [(r, t) for t in touched for r in self.find_conflicting_records(node, t)]
@@ -535,7 +540,7 @@ class _RoleExecution:
                 self.apply_needs(node.place)
 
     def execute_arrival(self, node: Node, together: bool, released: Expr | None = None) -> None:
-        """Place what an arrival at a barrier of the kernel needs before it."""
+        """Place the waits, fence or barrier that an arrival at a kernel's barrier needs before it."""
         self.execute_operation(node, ())
         for record, what in self.handover.find_demands(self.state, together, released):
             needs = self.get_needs(node.place)
@@ -548,15 +553,15 @@ class _RoleExecution:
             self.apply_needs(node.place)
 
     def require_role_barrier(self, node: Node) -> None:
-        """Place a barrier of the role before one thread arrives for all, so that none still waits for a past phase."""
+        """Place a barrier of the role before an operation by which one thread arrives for all."""
         self.execute_operation(node, ())
         if not self.needs.get(node.place, SyncNeeds()).barrier:
             self.get_needs(node.place).barrier = "role"
             self.apply_needs(node.place)
 
     def release_version(self, node: Node, cursor: warp.Cursor, keeps: bool = False) -> None:
-        """Complete the role's accesses to a version before another role, or the asynchronous proxy, gets it. Whoever
-        touches it next has waited for that: its records are dropped, unless this role `keeps` it for itself."""
+        """Place waits and fences for a ring version before it is passed on, and drop its records unless `keeps`.
+        Whoever touches it next has waited for that."""
         ring = next((r for r in self.rings.values() if r.name == cursor.ring), None)
         if ring is None:
             return  # it has no tiles
@@ -574,7 +579,7 @@ class _RoleExecution:
                 self.state.records.pop((buffer, version), None)
 
     def finish_role(self) -> None:
-        """Place waits at the end of the role: no store may still read shared memory, no wgmma be in flight."""
+        """Place waits at the role's end for TMA stores and wgmma products that may still be in flight."""
         self.apply_needs(ROLE_END)
         for record in self.state.list_records():
             if record.group and record.queue in ("bulk", "wgmma"):
@@ -582,7 +587,7 @@ class _RoleExecution:
 
 
 def _find_ring_uses(role: warp.Role, rings: Mapping[str, warp.Ring]) -> Iterator[RingUse]:
-    """Yield the rings of several versions that this role moves through."""
+    """Yield the rings of several versions whose cursors this role advances, with these cursors."""
     advanced = dict.fromkeys(op.cursor for op in warp.walk_operations(role.body) if isinstance(op, warp.Advance))
     for ring in dict.fromkeys(rings.values()):
         cursors = tuple(c.name for c in advanced if c.ring == ring.name)

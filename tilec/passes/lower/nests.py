@@ -25,8 +25,8 @@ MakeTile = Callable[[str, DType, Literal["fragment", "shared"]], tile.Buffer]
 
 
 def split_replicated_nest(nest: tile.Parallel, layout: Fragment, make_tile: MakeTile) -> tuple[tile.Parallel, ...]:
-    """Return the nest, or nests that do the same, in which no thread stores what a copy of its element still reads. A
-    name or condition that a store of the nest would change is kept in a tile of its own."""
+    """Return the nest, split where a thread would store what another copy of the element still reads. A name or
+    condition that a store of the nest would change is kept in a tile of its own."""
     stores = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store)]
     stored = {s.buffer for s in stores if not s.buffer.in_registers}
     is_mixed = any(s.buffer.in_registers for s in stores) and not stored.isdisjoint(find_reads(nest))
@@ -43,11 +43,11 @@ class _ValueKeeper:
         self.nest, self.stored, self.make_tile = nest, stored, make_tile
 
     def rewrite_body(self, body: tuple[tile.Stmt, ...], values: dict[tile.Var, tile.Expr]) -> tuple[tile.Stmt, ...]:
-        """Return the statements, with elements of tiles instead of the names kept so far."""
+        """Return the statements with values that a store may change kept in tiles, and `values` put in for names."""
         values = dict(values)
 
         def rewrite_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
-            """Set an element in place of a name or condition that a store may change."""
+            """Return a statement; one that binds or tests a value that a store may change keeps it in a tile."""
             stmt = map_expressions(stmt, lambda expr: tile.substitute_variables(expr, values))
             match stmt:
                 case tile.Bind(var=var, value=value) if self.is_changed(value) or var.name.startswith(tile.ONCE_PREFIX):
@@ -65,13 +65,13 @@ class _ValueKeeper:
         return map_statements(body, rewrite_statement)
 
     def is_changed(self, value: tile.Expr) -> bool:
-        """Return True if a store of the nest may change the value."""
+        """Return True if the expression loads a buffer that a store of the nest writes."""
         return any(isinstance(e, tile.Load) and e.buffer in self.stored for e in tile.walk_expr(value))
 
     def keep_value(
         self, name: str, value: tile.Expr, at: tile.Stmt, scope: Literal["fragment", "shared"] = "fragment"
     ) -> tuple[tile.Store, tile.Expr]:
-        """Return a store of the value to a new tile, and the expression that loads it."""
+        """Return a store of the value to a new tile of the nest's shape, and the expression that loads it back."""
         dtype = value.dtype
         wide = _choose_kept_type(dtype)
         kept = self.make_tile(name, wide, scope)
@@ -85,14 +85,15 @@ class _ValueKeeper:
 
 
 def _choose_kept_type(dtype: DType) -> DType:
-    """Return a type of at least 32 bits that has all values of this one: registers hold one such element each."""
+    """Return the type in which a value is kept in a tile: itself, or for narrow types one of 32 bits with all
+    values."""
     if dtype.bits >= 32:
         return dtype
     return FLOAT32 if dtype.is_float else UINT32 if dtype.kind == "uint" else INT32
 
 
 def _group_stores(body: tuple[tile.Stmt, ...]) -> list[list[tile.Store | tile.Print]]:
-    """Group the stores, in program order, into runs that all set registers or all set memory."""
+    """Group a nest's stores and prints, in program order, into runs that all set registers or all set memory."""
     parts: list[list[tile.Store | tile.Print]] = []
     is_of_registers: bool | None = None
     for stmt in tile.walk_statements(body):
@@ -106,10 +107,10 @@ def _group_stores(body: tuple[tile.Stmt, ...]) -> list[list[tile.Store | tile.Pr
 
 
 def _select_stores(body: tuple[tile.Stmt, ...], chosen: set[IdentityKey[tile.Stmt]]) -> tuple[tile.Stmt, ...]:
-    """Keep only the chosen stores and prints, and no empty conditions."""
+    """Return the statements with only the chosen stores and prints, and without `if`s that become empty."""
 
     def select_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
-        """Return a statement with what is chosen in it, or ()."""
+        """Return a statement with only the chosen stores and prints in it; () for another one, or an empty `if`."""
         if isinstance(stmt, tile.Store | tile.Print):
             return stmt if IdentityKey(stmt) in chosen else ()
         left = map_nested_bodies(stmt, lambda inside: _select_stores(inside, chosen))
@@ -122,7 +123,8 @@ def _select_stores(body: tuple[tile.Stmt, ...], chosen: set[IdentityKey[tile.Stm
 def build_gathered_copy(
     nest: Parallel, assignment: LayoutAssignment, cursors: tuple[warp.Cursor, ...]
 ) -> warp.CpAsync | None:
-    """Return the copy that the nest makes; None where the tile's layout leaves no chunks of 4 bytes."""
+    """Return a gathering nest as a cp.async, or None where it is no gather or the layout leaves no chunks of 4
+    bytes."""
     found = analyse_gather(nest)
     if isinstance(found, str):
         return None

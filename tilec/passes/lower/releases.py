@@ -21,7 +21,8 @@ from tilec.sched.schedule import Schedule
 
 
 def find_independent_products(statements: Sequence[Stmt], candidates: Sequence[int]) -> frozenset[int]:
-    """Return the wgmma products in `candidates` whose registers nothing else touches: none waits for another."""
+    """Return the wgmma `candidates` whose registers only products into the same accumulator access. Prefetched
+    fragments do not count."""
     products = [i for i in candidates if find_wgmma_accumulator(statements[i]) is not None]
     return frozenset(i for i in products if not find_contended_registers(statements[i], statements))
 
@@ -35,8 +36,9 @@ def choose_release_cycle(
     depth: int,
     computes: bool = False,
 ) -> int:
-    """Return the cycle in which a role releases a version of a ring of `depth` that its statements `readers` use.
-    `computes`: it has other work than products."""
+    """Return the cycle at which a role releases a ring's version: when its readers are done, or behind the next
+    product. The latter if independent products are the last readers, the next one is due soon, and the ring has
+    versions for it. `computes`: the role has other work than products."""
     ii, start, ops = schedule.ii, schedule.start, problem.ops
     done = max(start[reader] + ops[reader].latency for reader in readers)
     last = [reader for reader in readers if start[reader] + ops[reader].latency == done]
@@ -51,5 +53,5 @@ def choose_release_cycle(
 
 
 def _count_drain_cycles(op: Op) -> int:
-    """Count the cycles from when the op's resources are free until it is complete."""
+    """Return the cycles from when the op's units are free until its result is complete."""
     return op.latency - max((use.offset + use.cycles for use in op.uses), default=0)

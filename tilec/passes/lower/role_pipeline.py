@@ -111,7 +111,7 @@ class RolePipeline:
         self.stages_of = self.find_cursor_stages()
 
     def find_cursor_stages(self) -> dict[tuple[str, str], tuple[int, ...]]:
-        """Return the stages in which each shared ring is used, by ring and side."""
+        """Return the stages in which this role uses each ring that several loops share, by ring and side."""
         found: dict[tuple[str, str], set[int]] = {}
         for step in self.steps_in_order:
             for name in step.rings:
@@ -122,7 +122,8 @@ class RolePipeline:
     # ---- what this role does, in order of issue ----
 
     def build_steps(self) -> Iterator[_PipelineStep]:
-        """Yield a step for each statement of the role, and for each ring that it releases."""
+        """Yield a step for each statement of the role, with its ring operations, and for each ring version it
+        releases."""
         problem, schedule = self.scheduled.loop.problem, self.scheduled.schedule
         rings = {ring.name: plan for ring, plan in zip(problem.rings, self.scheduled.loop.rings, strict=True)}
         place = {op: k for k, op in enumerate(schedule.order)}
@@ -197,14 +198,13 @@ class RolePipeline:
             )
 
     def find_passing_statements(self, name: str, ring: RingPlan, runs: Sequence[bool]) -> list[int]:
-        """Return the role's statements that a version passes through before other roles get it: all that touch it,
-        unless roles change it in turn."""
+        """Return the role's statements that use a ring's version before it passes that version to other roles."""
         if name in self.expansion.changed:
             return list(find_statements_before_commit(ring, self.scheduled.roles, self.scheduled.loop.statements))
         return [u for u in (*ring.producers, *ring.consumers) if runs[u]]
 
     def has_part(self, statement: int, role: str) -> bool:
-        """Return True if this role runs a part of the statement, which is assigned to `role`."""
+        """Return True if this role runs the statement, or a part of it where every role does."""
         if role != assign_roles.EVERY_ROLE:
             return role == self.role
         return self.role in assign_roles.find_running_roles(
@@ -212,10 +212,10 @@ class RolePipeline:
         )
 
     def rotate_steps(self, steps: list[_PipelineStep]) -> list[_PipelineStep]:
-        """Rotate the steps so that no ping-pong turn, and if possible no product, crosses the end of an iteration.
-        Products that have completed there, though nothing waited for them, are waited for. With register stages, an
-        iteration ends behind the last use of a carried stage, or begins with a wgmma product: the first that loads run
-        beside, or the next behind that use."""
+        """Return the steps rotated so that no ping-pong turn and few products cross an iteration's end. Products
+        that have completed there, though nothing waited for them, are waited for (set in `steps` itself). With
+        register stages, an iteration ends behind the last use of a carried stage, or begins with a wgmma product:
+        the first that loads run beside, or the next behind that use."""
         if not steps:
             return steps
         statements = [s.statement for s in steps]
@@ -237,7 +237,7 @@ class RolePipeline:
         return [*steps[at:], *(replace(s, stage=s.stage - 1) for s in steps[:at])]
 
     def find_prefetching_starts(self, statements: Sequence[tile.Stmt | None]) -> Iterator[int]:
-        """Yield the best first steps of an iteration for fragment loads to run beside products, best first."""
+        """Yield the steps at which an iteration best begins so that fragment loads run beside products, best first."""
         if (first := find_first_overlapped_product(self.scheduled.loop.statements)) is not None:
             yield from (k for k, s in enumerate(statements) if s is first)
         if (last := find_last_carried_use(self.scheduled.loop.statements)) is not None:
@@ -253,20 +253,23 @@ class RolePipeline:
         return next(found, 0)
 
     def find_first(self, statements: Sequence[int]) -> int:
-        """Return the statement that issues first."""
+        """Return the index of the statement that issues first, by its start and the schedule's order."""
         return min(statements, key=self.get_issue_time)
 
     def find_last(self, statements: Sequence[int]) -> int:
+        """Return the index of the statement that issues last, by its start and the schedule's order."""
         return max(statements, key=self.get_issue_time)
 
     def get_issue_time(self, statement: int) -> tuple[int, int]:
+        """Return a statement's start cycle and its place in the schedule's order."""
         schedule = self.scheduled.schedule
         return schedule.start[statement], schedule.order.index(statement)
 
     # ---- prologue, steady state, epilogue ----
 
     def expand_operations(self) -> Iterator[warp.Operation]:
-        """Yield the role's part of the loop: its pieces, in a pipeline where the trip count is unknown."""
+        """Yield the role's operations for the loop; inside a `Pipeline` if the trip count is unknown, none without
+        steps."""
         if not self.steps_in_order:
             return
         pieces = self.build_pieces()
@@ -277,7 +280,7 @@ class RolePipeline:
             yield warp.Pipeline(self.loop.var, self.last_stage, tuple(pieces), span=self.loop.span)
 
     def build_pieces(self) -> Iterator[warp.Operation]:
-        """Yield the prologue, the steady state and the epilogue."""
+        """Yield prologue, steady loop and epilogue; single time steps if there are fewer iterations than stages."""
         loop, last, trip_count = self.loop, self.last_stage, self.trip_count
         stages = sorted({s.stage for s in self.steps_in_order})
         if trip_count is not None and trip_count <= last:
@@ -312,7 +315,7 @@ class RolePipeline:
                 yield from self.build_guarded_epilogue(e, live)
 
     def build_guarded_epilogue(self, e: int, live: list[int]) -> Iterator[warp.Operation]:
-        """Yield a step of the epilogue, guarded: with fewer iterations than stages, some of them never began."""
+        """Yield epilogue step `e`, each stage under a guard: with few iterations, some never began."""
         end = add_exprs(self.loop.start, scale_expr(build_trip_count(self.loop), self.loop.step))
         moment = warp.PipelinePosition("epilogue", e, self.loop.var)
         for stage in reversed(live):
@@ -322,19 +325,21 @@ class RolePipeline:
             yield warp.Branch(begun, body, part="guard", least=stage - e, moment=moment, span=self.loop.span)
 
     def get_iteration_value(self, k: int) -> tile.Expr:
-        """Return the loop variable's value in iteration k."""
+        """Return the loop variable's value in iteration k, as an expression."""
         return add_exprs(self.loop.start, tile.int32_const(k * self.loop.step))
 
     def build_time_step(
         self, values: Mapping[int, tile.Expr], moment: warp.PipelinePosition
     ) -> Iterator[warp.Operation]:
-        """Yield the steps of the stages in `values`, each with its loop variable's value, and the cursors' advances."""
+        """Yield one time step's operations: those of the stages in `values`, each stamped with its iteration, and
+        advances."""
         stamps = {stage: replace(moment, iteration=value) for stage, value in values.items()}
         for step, operation in _merge_commits(list(self.expand_live_steps(values))):
             yield _stamp_moment(operation, moment if step is None else replace(stamps[step.stage], place=step.place))
 
     def expand_live_steps(self, values: Mapping[int, tile.Expr]) -> Iterator[_StepOperation]:
-        """Yield the operations of these stages' steps, each with its step, then the advances of the cursors."""
+        """Yield the ring waits, statements and signals of these stages' steps, each with its step, then cursor
+        advances."""
         cursors: dict[tuple[str, str, int], warp.Cursor] = {}
         live = [step for step in self.steps_in_order if step.stage in values]
         begins, ends = _find_run_ends(live)
@@ -385,7 +390,7 @@ class RolePipeline:
                 yield None, warp.Advance(spare, span=self.loop.span)
 
     def get_cursor(self, ring: str, side: str, stage: int) -> warp.Cursor | None:
-        """Return the cursor of a stage in a ring; None for a ring of one version without barriers."""
+        """Return the cursor by which a stage reaches a ring; None for a ring of one version without barriers."""
         made = self.expansion.rings[ring]
         if made.depth == 1 and not made.has_barriers:
             return None
@@ -393,7 +398,8 @@ class RolePipeline:
         return warp.Cursor(f"{ring}.{side}.{number}", ring)
 
     def list_spare_cursors(self, ring: str, side: str, stage: int) -> tuple[warp.Cursor, ...]:
-        """Return the cursors that only other loops use: the last one of this loop moves them, so that all end equal."""
+        """Return the ring's cursors that only other loops use, if this stage is the last one and has to advance
+        them."""
         own_stages = self.stages_of.get((ring, side), ())
         if not own_stages or stage != own_stages[-1]:
             return ()
@@ -401,19 +407,19 @@ class RolePipeline:
         return tuple(warp.Cursor(f"{ring}.{side}.{n}", ring) for n in range(len(own_stages), most))
 
     def find_outer_cursors(self, stmt: tile.Stmt) -> Cursors:
-        """Return the enclosing loops' cursors through which the statement, binds replayed, reaches its tiles."""
+        """Return the cursors of enclosing loops that point at rings with tiles the statement accesses."""
         used = find_accesses(stmt).all_names if self.around else frozenset()
         return tuple(c for c in self.around if used & set(self.expansion.rings[c.ring].buffers))
 
     def shift_statement(self, stmt: tile.Stmt, values: dict[tile.Var, tile.Expr]) -> tile.Stmt:
-        """Return the statement of a later iteration: variables replaced by `values`, binds replayed."""
+        """Return the statement with variables replaced by `values`, to which the replayed binds are added."""
         for bind in self.binds:
             values[bind.var] = tile.substitute_variables(bind.value, values)
         return substitute_stmt(stmt, values)
 
 
 def _merge_commits(operations: list[_StepOperation]) -> Iterator[_StepOperation]:
-    """Keep one commit per group of copies, behind the last of them."""
+    """Yield the operations with one cp.async commit for each group of copies, the last; ungrouped ones stay."""
     commits = {
         step.group: at
         for at, (step, op) in enumerate(operations)
@@ -426,7 +432,7 @@ def _merge_commits(operations: list[_StepOperation]) -> Iterator[_StepOperation]
 
 
 def _find_run_ends(steps: Sequence[_PipelineStep]) -> tuple[list[_PipelineStep], list[_PipelineStep]]:
-    """Return the first and the last step of each ping-pong turn."""
+    """Return the first steps and the last steps of all ping-pong turns among these steps."""
     of: dict[int, list[_PipelineStep]] = {}
     for step in steps:
         if step.ping_pong_run is not None:
@@ -435,13 +441,13 @@ def _find_run_ends(steps: Sequence[_PipelineStep]) -> tuple[list[_PipelineStep],
 
 
 def _stamp_moment(op: warp.Operation, moment: warp.PipelinePosition) -> warp.Operation:
-    """Give the operation, and all inside it, this moment; those that have one in an inner loop are at both."""
+    """Return the operation, and all inside it, with this pipeline position; an inner loop's own is nested in it."""
     op = map_nested_bodies(op, lambda body: tuple(_stamp_moment(inner, moment) for inner in body))
     return replace(op, moment=moment if op.moment is None else op.moment.within(moment))
 
 
 def _fix_bounds(loop: tile.For, cursors: Cursors) -> tuple[tile.For, tuple[warp.Let, ...]]:
-    """Return the loop with bounds that its own statements cannot change, and the definitions of these."""
+    """Return the loop with loaded bounds replaced by new variables, and the definitions of these."""
     lets: list[warp.Let] = []
 
     def fix_bound(bound: tile.Expr, name: str) -> tile.Expr:

@@ -20,14 +20,15 @@ MAX_THRESHOLDS = 2
 
 
 def split_loops(program: warp.Program) -> warp.Program:
-    """Split steady states where a condition on the loop's variable is known in each part.
+    """Split steady loops where a condition on the loop's variable changes, unless the kernel has only one role.
 
-    Only where loads have a role of their own: a single role has no registers to spare for what the assembler keeps from
-    one piece to the next, and kernels that just fit spill."""
+    A single role has no registers to spare for what the assembler keeps from one piece to the next, and kernels that
+    just fit spill."""
     if len(program.roles) == 1:
         return program
 
     def split_steady_state(op: warp.Operation) -> warp.Operation | tuple[warp.Operation, ...]:
+        """Return a steady loop split at its thresholds; any other operation as it is."""
         return tuple(_split_loop(op)) if isinstance(op, warp.Loop) and op.part == "steady" else op
 
     split = (replace(role, body=rewrite_statements(role.body, split_steady_state)) for role in program.roles)
@@ -35,7 +36,8 @@ def split_loops(program: warp.Program) -> warp.Program:
 
 
 def _split_loop(loop: warp.Loop) -> Iterator[warp.Operation]:
-    """Yield the split loop, and before it definitions of the thresholds that are no constants."""
+    """Yield a loop with a phase for each of the first two thresholds of its branches, after definitions of computed
+    ones."""
     moving = frozenset({loop.var, *(op.var for op in warp.walk_operations(loop.body) if isinstance(op, warp.Let))})
     branches = [op for op in loop.body if isinstance(op, warp.Branch) and not op.part]
     found = (each for op in branches for each in _find_thresholds(op.condition, loop.var, moving))
@@ -60,8 +62,8 @@ def _split_loop(loop: warp.Loop) -> Iterator[warp.Operation]:
 
 
 def _sort_bounds(bounds: list[tile.Expr]) -> tuple[list[tile.Expr], bool]:
-    """Return the thresholds sorted, and True, if they differ by constants: then a value below one is below those after
-    it. Else return them as they are, and False: iterations are right in any order."""
+    """Return thresholds sorted, and True, if they differ by constants; else as they are, and False. Sorted, a value
+    below one is below those after it; else iterations are right in any order."""
     forms = [_find_numerator(bound) for bound in bounds]
     if len({(divisor, form.terms) for divisor, form in forms}) > 1:
         return bounds, False
@@ -69,7 +71,7 @@ def _sort_bounds(bounds: list[tile.Expr]) -> tuple[list[tile.Expr], bool]:
 
 
 def _find_numerator(bound: tile.Expr) -> tuple[int, Affine]:
-    """Return d and a sum so that the bound is ⌊sum / d⌋."""
+    """Return a divisor d and a sum so that the bound equals ⌊sum / d⌋; d is 1 for a bound that is no division."""
     form = affine_form(bound)
     match form.terms:
         case ((tile.Binary(op="floordiv", a=a, b=tile.Const(value=divisor)), 1),):
@@ -80,7 +82,7 @@ def _find_numerator(bound: tile.Expr) -> tuple[int, Affine]:
 
 
 def _is_inside_loop(bound: tile.Expr, loop: warp.Loop) -> bool:
-    """Return True if there may be iterations on both sides of the bound."""
+    """Return True unless the loop certainly has no iterations on one of the two sides of the bound."""
     if not isinstance(bound, tile.Const):
         return True
     below = isinstance(loop.start, tile.Const) and int(bound.value) <= int(loop.start.value)
@@ -104,7 +106,7 @@ def _find_thresholds(condition: tile.Expr, var: tile.Var, moving: frozenset[tile
 def _specialise_body(
     loop: warp.Loop, moving: frozenset[tile.Var], below: dict[tile.Expr, bool]
 ) -> tuple[warp.Operation, ...]:
-    """Return the body for iterations whose variable is below these bounds (True), or is not (False)."""
+    """Return the loop's body with branches decided for iterations below these bounds (True) or not below (False)."""
 
     def evaluate_condition(condition: tile.Expr) -> bool | None:
         """Return the value of a condition for iterations on the known sides of the bounds; None if unknown."""

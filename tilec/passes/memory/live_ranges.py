@@ -38,13 +38,13 @@ ReusedTiles = Mapping[str, frozenset[str]]
 
 
 def align_bytes(size: int) -> int:
-    """Round a size up to where a tile can begin."""
+    """Return the size rounded up to a multiple of 1024 bytes, where the next tile can begin."""
     return -(-size // SWIZZLE_BYTES) * SWIZZLE_BYTES
 
 
 @cache_by_identity(16)
 def plan_reuse(assignment: LayoutAssignment, target: Target) -> ReusedTiles:
-    """Return the tiles that share memory; none in a kernel that fits without that, or with roles of its own."""
+    """Return whose memory each shared tile may have; {} for a kernel that fits without, or with explicit roles."""
     versions, late = count_prefetched_versions(assignment.kernel), find_tiles_over_rings(assignment.kernel)
     sizes = _list_sizes(assignment).items()
     total = sum(size * versions.get(name, 1) for name, size in sizes if name not in late)
@@ -54,7 +54,8 @@ def plan_reuse(assignment: LayoutAssignment, target: Target) -> ReusedTiles:
 
 
 def count_tile_bytes(assignment: LayoutAssignment, target: Target, versions: Mapping[str, int]) -> int:
-    """Return the bytes that the tiles take. Those in `versions` count as often as that says, others once."""
+    """Return the bytes of shared memory that all tiles take with these numbers of versions, after reuse. Those in
+    `versions` count as often as that says, others once."""
     reused, sizes = plan_reuse(assignment, target), _list_sizes(assignment)
     if not reused:
         late = find_tiles_over_rings(assignment.kernel)
@@ -65,13 +66,13 @@ def count_tile_bytes(assignment: LayoutAssignment, target: Target, versions: Map
 
 
 def list_counted_tiles(assignment: LayoutAssignment, target: Target) -> tuple[str, ...]:
-    """Return the tiles to name in a sum of sizes: all that do not lie over the rings."""
+    """Return the names of the shared tiles to show in a sum of sizes: all that do not lie over the rings."""
     late = frozenset[str]() if plan_reuse(assignment, target) else find_tiles_over_rings(assignment.kernel)
     return tuple(name for name in assignment.shared if name not in late)
 
 
 def place_tiles(sizes: Mapping[str, int], in_rings: Collection[str], reused: ReusedTiles) -> tuple[dict[str, int], int]:
-    """Return the offsets of the tiles that are in no ring, from the end of the rings, and the end of the last one.
+    """Return offsets of the tiles in no ring, relative to the end of the rings, and the end of the highest one.
 
     A tile that may have the memory of all rings may begin before that end, by one version of each at most, so that all
     keep their distances if the rings get more versions."""
@@ -79,11 +80,11 @@ def place_tiles(sizes: Mapping[str, int], in_rings: Collection[str], reused: Reu
     beside = [name for name in sizes if name not in in_rings]
 
     def can_share(one: str, other: str) -> bool:
-        """Return whether the two tiles may have a byte in common."""
+        """Return whether either of the two tiles may have the memory of the other."""
         return other in reused.get(one, ()) or one in reused.get(other, ())
 
     def place_in_order(names: list[str]) -> tuple[dict[str, int], int]:
-        """Place each tile as low as those before it allow."""
+        """Return the tiles' offsets, each as low as those before it in this order allow, and the end of the highest."""
         offsets: dict[str, int] = {}
         for name in names:
             others = [other for other in offsets if not can_share(name, other)]
@@ -105,7 +106,7 @@ def place_tiles(sizes: Mapping[str, int], in_rings: Collection[str], reused: Reu
 
 
 def find_ring_tiles(kernel: tile.Kernel) -> frozenset[str]:
-    """Return the tiles that are in rings, or may be."""
+    """Return the names of the tiles that pipelined loops or prefetches may put into rings."""
     loops = find_pipelined_loops(kernel.body)
     planned = {b.name for loop in loops for ring in plan_rings(kernel, loop) for b in ring.buffers}
     return frozenset(planned | count_prefetched_versions(kernel).keys())
@@ -124,7 +125,8 @@ class LiveRange:
 
 
 def find_reusable_tiles(kernel: tile.Kernel) -> ReusedTiles:
-    """Return the tiles that may share memory: of each, those whose memory it may have."""
+    """Return, for each shared tile, the tiles whose memory it may have because they are never live together. None
+    may in a kernel with tensor memory, sends or waits of its own."""
     if any(is_ordered_elsewhere(s) and not isinstance(s, BlockBarrier) for s in tile.walk_statements(kernel.body)):
         return {}
     in_rings, scalars = find_ring_tiles(kernel), frozenset(_find_scalar_uses(kernel.body))
@@ -172,7 +174,7 @@ def _find_ranges(body: tuple[tile.Stmt, ...], name: str, place: Place) -> Iterat
 
 
 def _is_in_loop(body: tuple[tile.Stmt, ...], place: Place) -> bool:
-    """Return whether a statement list is in a loop."""
+    """Return whether the statement list at this place is inside a loop."""
     if not place:
         return False
     at, number, *deeper = place
@@ -180,7 +182,7 @@ def _is_in_loop(body: tuple[tile.Stmt, ...], place: Place) -> bool:
 
 
 def _find_scalar_uses(body: tuple[tile.Stmt, ...]) -> Iterator[str]:
-    """Yield the tiles of which statements use single elements, as in an address or a condition: other roles may too."""
+    """Yield the names of buffers that statements outside nests access by single elements, as in conditions."""
     for stmt in body:
         if isinstance(stmt, tile.Parallel):
             continue
@@ -192,5 +194,5 @@ def _find_scalar_uses(body: tuple[tile.Stmt, ...]) -> Iterator[str]:
 
 
 def _list_sizes(assignment: LayoutAssignment) -> dict[str, int]:
-    """Return the bytes of one version of each tile."""
+    """Return the bytes of one version of each shared tile by name, rounded up to where a tile can begin."""
     return {name: align_bytes(layout.bytes) for name, layout in assignment.shared.items()}

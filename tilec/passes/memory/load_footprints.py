@@ -32,7 +32,7 @@ class LoadFootprint:
 
 
 def find_load_footprints(kernel: Kernel) -> tuple[LoadFootprint, ...]:
-    """Return the footprints of all copies from tensors, in program order."""
+    """Return the footprint of each copy from a tensor: its tile, block axes and bytes, in program order."""
     axes = {var: frozenset(axis) for var, axis in zip(kernel.block_vars, "xyz", strict=False)}
     return tuple(_find_footprints(kernel.body, _VariableAxes(axes, set()), 1))
 
@@ -45,15 +45,16 @@ class _VariableAxes:
     data: set[Var]
 
     def find_axes(self, *exprs: Expr) -> frozenset[str]:
-        """Return the axes that the expressions depend on."""
+        """Return the axes of the grid whose block index the expressions depend on."""
         variables = (part for part in _walk_exprs(exprs) if isinstance(part, Var))
         return frozenset(axis for var in variables for axis in self.axes.get(var, ()))
 
     def depends_on_data(self, *exprs: Expr) -> bool:
+        """Return True if an expression loads an element or uses a variable that depends on one."""
         return any(isinstance(part, Load) or part in self.data for part in _walk_exprs(exprs))
 
     def define_variable(self, var: Var, *exprs: Expr) -> None:
-        """Record the block axes and the data that a variable depends on, from the expressions that define it."""
+        """Record on which block axes a variable depends, and whether on data, from its defining expressions."""
         self.axes[var] = self.find_axes(*exprs)
         if self.depends_on_data(*exprs):
             self.data.add(var)
@@ -64,7 +65,7 @@ def _walk_exprs(exprs: tuple[Expr, ...]) -> Iterator[Expr]:
 
 
 def _find_footprints(stmts: tuple[Stmt, ...], known: _VariableAxes, trip_count: int) -> Iterator[LoadFootprint]:
-    """Yield the footprints of statements that run `trip_count` times."""
+    """Yield the footprints of the copies in statements that run `trip_count` times, recording variables in `known`."""
     for stmt in stmts:
         match stmt:
             case Bind(var=var, value=value):

@@ -20,7 +20,7 @@ from tilec.passes.memory.prefetch_tiles import is_prefetched
 
 
 def mark_multicast(assignment: LayoutAssignment, *, enabled: bool = True) -> LayoutAssignment:
-    """Return the kernel with the axes along which blocks share a copy in its attribute `multicast`."""
+    """Return the kernel with TMA copies marked by the axes along which a cluster's blocks share them, if enabled."""
     if not enabled or assignment.form != "warp_specialised" or assignment.kernel.cluster.blocks == 1:
         return assignment
     finder = MulticastFinder(assignment)
@@ -29,7 +29,7 @@ def mark_multicast(assignment: LayoutAssignment, *, enabled: bool = True) -> Lay
 
 
 def get_multicast_axes(stmt: tile.Stmt) -> str:
-    """Return the axes along which blocks load the tile together."""
+    """Return the axes along which blocks of a cluster load the copy's tile together; "" for other statements."""
     return stmt.multicast if isinstance(stmt, Copy) else ""
 
 
@@ -44,11 +44,11 @@ class MulticastFinder:
         self.axis_of = dict(zip(assignment.kernel.block_vars, "xyz", strict=False))
 
     def mark_body(self, stmts: tuple[tile.Stmt, ...], axes: str) -> tuple[tile.Stmt, ...]:
-        """Rewrite statements that all blocks along `axes` run equally often."""
+        """Return the statements, which all blocks along `axes` run equally often, with their shared copies marked."""
         return map_statements(stmts, lambda stmt: self.mark_statement(stmt, axes))
 
     def mark_statement(self, stmt: tile.Stmt, axes: str) -> tile.Stmt:
-        """Mark the copies of a statement that all blocks along `axes` run equally often."""
+        """Return a statement, which all blocks along `axes` run equally often, with its shared copies marked."""
         match stmt:
             case tile.For():
                 axes = self.find_common_axes(axes, stmt.start, stmt.stop)
@@ -71,12 +71,12 @@ class MulticastFinder:
                 return stmt
 
     def find_common_axes(self, axes: str, *exprs: tile.Expr) -> str:
-        """Return the axes, among these, along which the expressions are the same in all blocks."""
+        """Return those of these axes along which all expressions are the same in all blocks of a cluster."""
         given = [tile.substitute_variables(expr, self.values) for expr in exprs]
         return "".join(axis for axis in axes if not any(self.is_different(expr, axis) for expr in given))
 
     def is_different(self, expr: tile.Expr, axis: str) -> bool:
-        """Return whether the value may differ between blocks of a cluster along the axis."""
+        """Return whether the expression may differ between blocks of a cluster along the axis."""
         match expr:
             case tile.Const():
                 return False
@@ -96,8 +96,7 @@ class MulticastFinder:
         return self.cluster["xyz".index(axis)]
 
     def is_of_clusters(self, form: Affine, axis: str) -> bool:
-        """Return whether a sum is the block's place in its cluster plus a multiple of the cluster's size that is the
-        same in all its blocks: then all have one quotient by that size, and by its multiples."""
+        """Return whether a sum is the block's place in its cluster plus a multiple of the size common to its blocks."""
         size = self.get_cluster_extent(axis)
         own = [coefficient for atom, coefficient in form.terms if self.is_place(atom, axis)]
         rest = [(atom, coefficient) for atom, coefficient in form.terms if not self.is_place(atom, axis)]
@@ -108,7 +107,7 @@ class MulticastFinder:
         )
 
     def is_place(self, atom: tile.Expr, axis: str) -> bool:
-        """Return whether an atom is the block's index along the axis, or what remains of it by whole clusters."""
+        """Return whether an expression is the block's index along the axis, or that modulo whole clusters."""
         match atom:
             case tile.Var():
                 return self.axis_of.get(atom) == axis
@@ -118,14 +117,14 @@ class MulticastFinder:
                 return False
 
     def is_same_in_cluster(self, left: tile.Expr, right: tile.Expr, more: int, axis: str) -> bool:
-        """Return whether left - right < more holds for all blocks of a cluster or for none."""
+        """Return whether left - right < more certainly holds for all blocks of a cluster or for none."""
         form = affine_form(tile.Binary("sub", left, right, left.dtype))
         below = Affine(form.terms, form.constant - more)  # below < 0 is the condition, above < 0 its negation
         above = Affine(tuple((atom, -coefficient) for atom, coefficient in form.terms), -below.constant - 1)
         return self.is_of_clusters(below, axis) or self.is_of_clusters(above, axis)
 
     def find_sliceable_axes(self, copy: tile.TileOp, axes: str) -> str:
-        """Return the axes, among these, along whose blocks the tile can be sliced."""
+        """Return those of these axes along whose blocks the copy's tile can be sliced: all, else one, else ""."""
         global_region, buffer = copy.regions
         layout = self.assignment.shared[buffer.buffer.name]
         for some in (axes, *axes) if len(axes) > 1 else axes:

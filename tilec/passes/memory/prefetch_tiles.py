@@ -29,7 +29,8 @@ MAX_SMALL_TILE_BYTES = 4096  # with all versions; larger tiles would take memory
 
 
 def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
-    """Load tiles that loops only read by TMA before the loops. In a serial kernel, all copies by TMA are such."""
+    """Load tiles that loops only read, and small ones read behind loops, early by TMA, in rings of one or two versions.
+    In a serial kernel, all copies by TMA are such."""
     if assignment.form == "serial":
         body = rewrite_statements(assignment.kernel.body, _use_single_version)
         return replace(assignment, kernel=replace(assignment.kernel, body=body))
@@ -39,7 +40,8 @@ def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssign
     room = _count_free_bytes(assignment, target)
 
     def rewrite_body(stmts: tuple[Stmt, ...], versions: int) -> tuple[Stmt, ...]:
-        """Prefetch the tiles of a statement list, which have up to `versions`."""
+        """Return a statement list with its prefetchable copies made TMA loads of up to `versions` versions. Takes
+        further versions from `room`."""
         nonlocal room
         found: dict[int, int] = {}
         for fetch in find_tile_loads(stmts):
@@ -58,7 +60,7 @@ def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssign
         )
 
     def rewrite_inside(stmt: Stmt, versions: int) -> Stmt:
-        """Prefetch the tiles of the statement lists inside a statement."""
+        """Return a statement with prefetches in the lists inside it; pipelined loops stay, others get two versions."""
         match stmt:
             case For() if is_pipelined(stmt):
                 return stmt
@@ -73,7 +75,7 @@ def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssign
 
 
 def count_prefetched_versions(kernel: Kernel) -> dict[str, int]:
-    """Return the number of versions of each prefetched tile, by name."""
+    """Return the number of versions of each prefetched tile of the kernel, by name."""
     loads = (s for s in walk_statements(kernel.body) if isinstance(s, TileOp))
     return {load.regions[1].buffer.name: load.prefetched for load in loads if load.prefetched is not None}
 
@@ -93,7 +95,8 @@ class TileLoad:
 
 
 def find_tile_loads(stmts: tuple[Stmt, ...]) -> Iterator[TileLoad]:
-    """Yield each copy from a tensor to a shared tile that only later statements read, and no other one writes."""
+    """Yield each copy from a tensor to a shared tile that only later statements of the list read and none else
+    writes."""
     for at, stmt in enumerate(stmts):
         if not isinstance(stmt, TileOp) or not is_load(stmt):
             continue
@@ -104,7 +107,7 @@ def find_tile_loads(stmts: tuple[Stmt, ...]) -> Iterator[TileLoad]:
 
 
 def _count_free_bytes(assignment: LayoutAssignment, target: Target) -> int:
-    """Return the free bytes of shared memory, where tiles of pipelined loops have the requested versions, or two."""
+    """Return the free bytes of shared memory, with tiles of pipelined loops in their requested versions, or two."""
     loops = find_pipelined_loops(assignment.kernel.body)
     stages = {b.name: loop.num_stages or 2 for loop in loops for s in loop.body for b in find_writes(s)}
     taken = sum(layout.bytes * stages.get(name, 1) for name, layout in assignment.shared.items())
@@ -114,7 +117,9 @@ def _count_free_bytes(assignment: LayoutAssignment, target: Target) -> int:
 def _can_prefetch(
     assignment: LayoutAssignment, stmts: tuple[Stmt, ...], fetch: TileLoad, ordered: frozenset[str]
 ) -> bool:
-    """Return whether the producer can load the tile by TMA, for readers that all run when it does."""
+    """Return whether the producer can load a tile by TMA, all uses are in this list, and the last follows a
+    pipelined loop. That loop may be the last reader itself, and nothing between copy and last reader may leave a
+    loop."""
     copy, tile = stmts[fetch.copy], fetch.tile
     if not isinstance(copy, Copy):
         return False
@@ -134,7 +139,7 @@ def _can_prefetch(
 
 
 def _can_leave_loop(stmt: Stmt) -> bool:
-    """Return whether the statement may leave its loop: then its tile would not be released."""
+    """Return whether the statement is a break, or an `if` with one, so that it may leave the loop around."""
     match stmt:
         case Break():
             return True
@@ -145,7 +150,7 @@ def _can_leave_loop(stmt: Stmt) -> bool:
 
 
 def _count_touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
-    """Count the statements that access the tile; a compound one counts by its bounds or condition."""
+    """Return how many statements access the tile; loops and ifs count only by their bounds or condition."""
     return sum(
         any(isinstance(e, Load) and e.buffer == tile for x in list_expressions(stmt) for e in walk_expr(x))
         if isinstance(stmt, For | While | If)
@@ -155,7 +160,7 @@ def _count_touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
 
 
 def _use_single_version(stmt: Stmt) -> Stmt:
-    """Give a copy by TMA a ring of one version."""
+    """Return a TMA load as one prefetched in a ring of one version; any other statement as it is."""
     match stmt:
         case Copy() | Im2col() if is_load(stmt) and stmt.via == "tma":
             return replace(stmt, prefetched=1)
@@ -164,5 +169,6 @@ def _use_single_version(stmt: Stmt) -> Stmt:
 
 
 def _load_by_tma(stmt: Stmt, versions: int) -> Stmt:
+    """Return the copy as a TMA load that is prefetched in this many versions."""
     assert isinstance(stmt, Copy)
     return replace(stmt, via="tma", prefetched=versions)

@@ -17,8 +17,8 @@ from tilec.passes.layout.assign_layouts import LayoutAssignment
 
 
 def find_private_tiles(assignment: LayoutAssignment, loop: tile.For) -> frozenset[str]:
-    """Return the tiles that each computing warpgroup could have a copy of: a transposition in the loop fills them, and
-    only wgmma products of the loop read them."""
+    """Return the transposed tiles of a loop that each of several consumer warpgroups could copy: only its wgmma
+    reads them."""
     transposed = {s.regions[1].buffer.name: s for s in loop.body if isinstance(s, Transpose)}
     has_several = assignment.form == "warp_specialised" and assignment.kernel.threads > WARPGROUP_THREADS
     if not transposed or not has_several:
@@ -32,12 +32,12 @@ def find_private_tiles(assignment: LayoutAssignment, loop: tile.For) -> frozense
 
 
 def _is_product_reading(stmt: tile.Stmt, name: str) -> bool:
-    """Return whether the statement is a wgmma product that only reads the tile."""
+    """Return whether the statement is a wgmma product that does not write the tile."""
     return isinstance(stmt, tile.TileOp) and stmt.via == "wgmma" and name not in find_accesses(stmt).writes
 
 
 def add_private_copies(assignment: LayoutAssignment, replicated: Sequence[tuple[tile.For, int]]) -> LayoutAssignment:
-    """Return the kernel with a copy of these loops' tiles for each of their independent warpgroups."""
+    """Return the assignment with the private tiles of each loop copied once for each of its warpgroups."""
     shared = dict(assignment.shared)
     for loop, groups in replicated:
         for name in find_private_tiles(assignment, loop):

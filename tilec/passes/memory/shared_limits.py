@@ -17,7 +17,7 @@ _MAX_NAMED_TILES = 8
 
 
 def format_size_sum(total: int, sizes: Mapping[str, int]) -> str:
-    """Format the sum of tile sizes, by name, up to the bytes that a kernel takes."""
+    """Return a text that sums up the tiles' sizes to `total` bytes, the largest by name, with padding or reuse."""
     ordered = sorted(sizes.items(), key=lambda each: (-each[1], each[0]))
     shown, others = ordered[:_MAX_NAMED_TILES], ordered[_MAX_NAMED_TILES:]
     parts = [f"{size:,} ({name})" for name, size in shown]
@@ -31,7 +31,7 @@ def format_size_sum(total: int, sizes: Mapping[str, int]) -> str:
 
 
 def check_kernel_without_loops(assignment: LayoutAssignment, target: Target) -> None:
-    """Refuse a kernel without pipelined loops whose tiles do not fit."""
+    """Refuse a kernel, known to have no pipelined loops, whose tiles do not fit into shared memory."""
     needed = count_tile_bytes(assignment, target, {})
     if needed > target.limit("smem_bytes_per_cta"):
         refuse_tiles(
@@ -40,10 +40,10 @@ def check_kernel_without_loops(assignment: LayoutAssignment, target: Target) -> 
 
 
 def refuse_tiles(assignment: LayoutAssignment, target: Target, needed: int, sizes: Mapping[str, int]) -> NoReturn:
-    """Refuse tiles that take `needed` bytes with one version each, among them these `sizes` by name."""
+    """Raise the error that the tiles take `needed` bytes, more than a block's shared memory, naming the largest."""
 
     def describe_size(tile: Buffer) -> str:
-        """Return the label of a tile; one that is not in the text has its purpose."""
+        """Return a tile's size as a label, with its purpose if the compiler has added it."""
         is_made = tile.span not in {b.span for b in assignment.kernel.buffers if "." not in b.name}
         return f"{assignment.shared[tile.name].bytes:,} bytes" + " to exchange values between threads here" * is_made
 
@@ -64,7 +64,7 @@ def refuse_tiles(assignment: LayoutAssignment, target: Target, needed: int, size
 
 
 def refuse_versions(versions: int, tiles: Sequence[Buffer], size: int, left: int, request: Span) -> NoReturn:
-    """Refuse this many versions, of `size` bytes each, of tiles that are loaded together; `left` bytes are free."""
+    """Raise the error that so many versions of tiles, of `size` bytes each, do not fit into `left` free bytes."""
     names = ", ".join(b.name for b in tiles)
     raise_error(
         "shared-memory-overflow",

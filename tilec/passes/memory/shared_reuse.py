@@ -16,8 +16,9 @@ from tilec.passes.memory.prefetch_tiles import count_prefetched_versions
 
 
 def find_tiles_over_rings(kernel: tile.Kernel) -> frozenset[str]:
-    """Return the shared tiles that may lie over the rings, by name. Lifetimes are counted in outermost
-    statements of the kernel."""
+    """Return the names of shared tiles first used behind the last pipelined loop, which may lie over the rings.
+    There are none if the kernel orders its threads itself, or stores tiles in such a loop. Lifetimes are counted in
+    outermost statements of the kernel."""
     loops = [at for at, stmt in enumerate(kernel.body) if find_pipelined_loops((stmt,))]
     if not loops or any(map(is_ordered_elsewhere, tile.walk_statements(kernel.body))) or has_loop_stores(kernel):
         return frozenset()
@@ -63,15 +64,14 @@ def _is_read_by_condition(stmt: tile.Stmt, buffer: str) -> bool:
 
 
 def has_loop_stores(kernel: tile.Kernel) -> bool:
-    """Return whether a store role may read a ring of a loop, at a time that the other roles do not know."""
+    """Return whether a pipelined loop has a copy from a shared tile to a tensor, which a store role may run late."""
     inside = (stmt for loop in find_pipelined_loops(kernel.body) for stmt in tile.walk_statements(loop.body))
     operations = (stmt for stmt in inside if isinstance(stmt, tile.TileOp))
     return any([region.buffer.scope for region in op.regions] == ["shared", "global"] for op in operations)
 
 
 def is_ordered_elsewhere(stmt: tile.Stmt) -> bool:
-    """Return whether a statement may use a ring's memory without the order of the text: an explicit barrier, a tile
-    sent by another block, or tensor cores that read the rings for a role of their own."""
+    """Return whether an operation is a barrier or wait, a send to another block, or accesses tensor memory."""
     if not isinstance(stmt, tile.TileOp):
         return False
     return is_ordering_statement(stmt) or isinstance(stmt, Send) or any(r.buffer.scope == "tmem" for r in stmt.regions)

@@ -59,7 +59,7 @@ class StagedStore:
 
 
 def split_staged_stores(assignment: LayoutAssignment, target: Target) -> LayoutAssignment:
-    """Split stores through shared memory into chunks, except in pipelined loops, which schedule them as statements."""
+    """Split stores that pass through shared memory into chunks of columns, except in pipelined loops."""
     chunkings = _find_chunkings(assignment)
     if not chunkings:
         return assignment
@@ -81,7 +81,7 @@ def split_staged_stores(assignment: LayoutAssignment, target: Target) -> LayoutA
 
 
 def find_staged_stores(assignment: LayoutAssignment) -> Iterator[StagedStore]:
-    """Yield the staged stores of a kernel, for reports."""
+    """Yield the kernel's staged stores for reports, each with its chunks, buffers and independent parts."""
     found: dict[tuple[str, str], list[StoreOperation]] = {}
     for into, out in _find_store_pairs(tuple(tile.walk_statements(assignment.kernel.body))).values():
         found.setdefault((into.regions[0].buffer.name, out.regions[1].buffer.name), []).append(out)
@@ -100,7 +100,7 @@ class Chunking:
 
 
 def _find_chunkings(assignment: LayoutAssignment) -> dict[tile.Buffer, Chunking]:
-    """Return the staged tiles that can be split: they serve only stores, which are all alike."""
+    """Return the staged tiles that can be split into chunks of columns, each with an example chunk and its parts."""
     statements = tuple(tile.walk_statements(assignment.kernel.body))
     others = [s for s in statements if isinstance(s, tile.TileOp | tile.Parallel | tile.Store) and not is_staged(s)]
     used_otherwise = {buffer for s in others for buffer in (*find_reads(s), *find_writes(s))}
@@ -123,7 +123,7 @@ def _find_chunkings(assignment: LayoutAssignment) -> dict[tile.Buffer, Chunking]
 
 
 def _find_staged_copies(body: tuple[tile.Stmt, ...]) -> Iterator[tile.TileOp]:
-    """Yield the first halves of the staged stores outside pipelined loops."""
+    """Yield the copies from a fragment to a staging tile outside pipelined loops."""
     for stmt in body:
         match stmt:
             case tile.For() if is_pipelined(stmt):
@@ -152,14 +152,15 @@ def count_row_parts(layout: Fragment, threads: int) -> int:
 def _count_buffers(
     assignment: LayoutAssignment, chunkings: dict[tile.Buffer, Chunking], target: Target
 ) -> dict[tile.Buffer, int]:
-    """Return the number of buffers of each staged tile, one a chunk if they fit: beside the versions that loops
-    request, or beside fewer of these, or over the rings, where these are free by then."""
+    """Return how many chunk buffers each staged tile gets: one for each chunk, or fewer where shared memory has no
+    room."""
     versions, late = _count_loop_versions(assignment.kernel), find_tiles_over_rings(assignment.kernel)
     beside = {staged: chunking for staged, chunking in chunkings.items() if staged.name not in late}
     staged = {staged.name for staged in chunkings}
     kept = count_prefetched_versions(assignment.kernel)
 
     def count_other_bytes(names: Collection[str]) -> int:
+        """Return the aligned bytes of these tiles without staged ones, prefetched tiles with all versions."""
         others = (name for name in names if name not in staged)
         return sum(align_bytes(assignment.shared[name].bytes) * kept.get(name, 1) for name in others)
 
@@ -168,6 +169,7 @@ def _count_buffers(
     least = sum(align_bytes(chunking.chunk.bytes) for chunking in beside.values())
 
     def count_loop_bytes(most: int) -> int:
+        """Return the aligned bytes of the loops' tiles with their wanted versions, but at most `most` each."""
         return sum(align_bytes(assignment.shared[name].bytes) * min(n, most) for name, n in versions.items())
 
     deepest = max(versions.values(), default=1)
@@ -180,7 +182,8 @@ def _count_buffers(
 
 
 def _distribute_buffers(chunkings: dict[tile.Buffer, Chunking], room: int) -> dict[tile.Buffer, int]:
-    """Distribute buffers over the tiles: at least one each, then one more in turn while there is room."""
+    """Return how many chunk buffers each tile gets in `room` bytes: at least one, then in turn as many as it has
+    chunks."""
     counts = dict.fromkeys(chunkings, 1)
     sizes = {staged: align_bytes(chunking.chunk.bytes) for staged, chunking in chunkings.items()}
     room -= sum(sizes.values())
@@ -196,7 +199,7 @@ def _distribute_buffers(chunkings: dict[tile.Buffer, Chunking], room: int) -> di
 
 
 def _count_loop_versions(kernel: tile.Kernel) -> dict[str, int]:
-    """Return the versions that pipelined loops want of each shared tile."""
+    """Return how many versions pipelined loops want of each shared tile in a ring, by name."""
     versions: dict[str, int] = {}
     for loop in find_pipelined_loops(kernel.body):
         wanted = count_scheduled_versions(loop) or loop.num_stages or DEFAULT_VERSIONS
@@ -209,7 +212,7 @@ StorePair = tuple[Copy, StoreOperation]
 
 
 def _find_store_pairs(stmts: tuple[tile.Stmt, ...]) -> dict[int, StorePair]:
-    """Return the two halves of each staged store, by the index of the first."""
+    """Return the two halves of each staged store, neighbours in this list, by the index of the first."""
     found: dict[int, StorePair] = {}
     for at, (into, out) in enumerate(pairwise(stmts)):
         if isinstance(into, Copy) and into.staged is not None and is_staged(out) and into.destination == out.source:
@@ -237,8 +240,7 @@ def _rewrite_body(
 
 
 def can_use_stmatrix(fragment: tile.Buffer, staged: tile.Buffer, assignment: LayoutAssignment) -> bool:
-    """Return whether stmatrix can write the tile: eight lanes have a row of 16 bytes, in pairs of 16-bit floats or of
-    floats converted to these."""
+    """Return whether stmatrix can write the fragment to the staging tile, by its layout, types and swizzle."""
     layout, halves = assignment.fragments[fragment.name], (FLOAT16, BFLOAT16)
     lies_so = layout.threads[:2] == ACCUMULATOR_LANES and [(a.dim, a.stride) for a in layout.registers[:3]] == [
         (1, 1), (0, 8), (1, 8),
@@ -261,7 +263,8 @@ def _build_chunks(
     buffers_of: dict[tile.Buffer, tuple[tile.Buffer, ...]],
     target: Target,
 ) -> tuple[tile.Stmt, ...]:
-    """Build the statements of the chunks, one after the other, each to shared memory and then to the tensor."""
+    """Return a staged store's statements, chunk by chunk: a copy to a buffer and its store; whole if it is not
+    split."""
     staged, source, destination = into.regions[1].buffer, into.regions[0], out.regions[1]
     if staged not in chunkings:
         return into, out
@@ -279,5 +282,6 @@ def _build_chunks(
 
 
 def _slice_columns(region: tile.Region, first: int, width: int) -> tile.Region:
+    """Return the region of `width` columns that begins `first` columns behind the region's start."""
     start = (*region.start[:-1], add_exprs(region.start[-1], tile.int32_const(first)))
     return replace(region, start=start, extent=(*region.extent[:-1], width))

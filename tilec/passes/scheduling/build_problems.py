@@ -14,7 +14,7 @@ from tilec.support.options import CompileOptions
 
 
 def build_problems(state: KernelState) -> KernelState:
-    """Build the scheduling problem of each pipelined loop."""
+    """Build the scheduling problem of each pipelined loop; only record errors if the kernel is only checked."""
     if state.is_checked_only:
         from tilec.passes.scheduling.legality import check_loops
 
@@ -36,7 +36,7 @@ def build_problems(state: KernelState) -> KernelState:
 
 
 def _build_all_problems(state: KernelState) -> tuple[tuple[LoopProblem, ...], tuple[PlannedLoop, ...]]:
-    """Return the problem of each loop, in program order, and the inner loops scheduled on the way."""
+    """Return the problem of each loop in program order, and the inner loops that had to be scheduled on the way."""
     assignment, target, options = state.assignment, state.target, state.options
     loops = loops_to_schedule(assignment)
     given = dict(zip((loop.var for loop in loops), read_given_schedules(options, len(loops)), strict=True))
@@ -65,7 +65,7 @@ def _build_all_problems(state: KernelState) -> tuple[tuple[LoopProblem, ...], tu
 
 
 def _check_trace_tiles(trace: str, kernel: Kernel, options: CompileOptions) -> None:
-    """Raise for the trace of a kernel with other tiles or threads: it schedules other copies and products."""
+    """Refuse a schedule file that cannot be read or was written for other tile shapes or another number of threads."""
     from tilec.sched.trace import TraceError, read_kernel_request
 
     try:

@@ -24,7 +24,8 @@ from tilec.target.table import Target
 def check_loops(
     assignment: LayoutAssignment, target: Target, switches: EnvironmentSwitches, mistakes: ErrorCollector
 ) -> None:
-    """Check the pipelined loops, inner ones first."""
+    """Record the errors of all pipelined loops, inner ones first, without solving their problems. In a kernel
+    without loops, record tiles that do not fit into shared memory."""
     decided: list[ScheduledLoop] = []
     loops = loops_to_schedule(assignment)
     if not loops and not assignment.roles and not switches.unlimited_smem:
@@ -53,6 +54,7 @@ def _has_refused_tile(loop: LoopProblem) -> bool:
 
 
 def _make_serial_schedule(loop: LoopProblem) -> Schedule:
+    """Return a legal schedule without overlap; raise `Unschedulable` if there is none."""
     from tilec.sched.heuristics.heuristic import schedule_serially  # most kernels do not need it
     from tilec.sched.objective import make_schedule
 
@@ -61,7 +63,7 @@ def _make_serial_schedule(loop: LoopProblem) -> Schedule:
 
 
 def check_ceilings(loop: LoopProblem, target: Target, mistakes: ErrorCollector = RAISE_FIRST) -> None:
-    """Raise if a chain of dependences takes longer than the target's calibration allows."""
+    """Record an error if a loop's longest chain of dependences takes more cycles than the target's ceilings allow."""
     refusal = find_exceeded_ceiling(loop.problem, target.ceilings)
     if refusal is None:
         return

@@ -30,7 +30,8 @@ class Refusal:
 
 
 def find_refusals(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
-    """Yield every violation of a schedule with its binding constraint. The schedule has a start for each op."""
+    """Yield each violated constraint of a schedule, with an explanation; nothing if its form does not fit. The schedule
+    has a start for each op."""
     if len(schedule.start) != len(problem.ops) or len(schedule.depth) != len(problem.rings) or schedule.ii < 1:
         return
     yield from _check_dependences(problem, schedule)
@@ -41,7 +42,7 @@ def find_refusals(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
 
 
 def describe_placement(problem: Problem, schedule: Schedule, op: int) -> str:
-    """Describe an op's start, its resources and the cycles in which it could start, in one line."""
+    """Return one line about an op: its start, the slots it holds, and the cycles that its dependences allow."""
     low, high = find_window(problem, schedule, op)
     spec = problem.ops[op]
     bounds = f"[{'0' if low is None else max(low, 0)}, {'∞' if high is None else high}]"
@@ -52,7 +53,7 @@ def describe_placement(problem: Problem, schedule: Schedule, op: int) -> str:
 
 
 def describe_footprint(problem: Problem, op: Op) -> str:
-    """Describe an op's use of the reservation table: `tma for 128, tp_smem_wr for 128 from 4 on`."""
+    """Return an op's use of slots as text: `tma for 128, tp_smem_wr for 128 from 4 on`."""
     parts = [
         f"{problem.slots[use.slot].name} for {use.cycles}" + (f" from {use.offset} on" if use.offset else "")
         for use in op.uses
@@ -62,7 +63,7 @@ def describe_footprint(problem: Problem, op: Op) -> str:
 
 
 def find_window(problem: Problem, schedule: Schedule, op: int) -> tuple[int | None, int | None]:
-    """Return the first and last cycle in which the op may start with all others fixed; None if unbounded."""
+    """Return the first and last cycle in which the op may start if all others stay; None where unbounded."""
     ii, start = schedule.ii, schedule.start
     after = [start[e.src] + e.latency - e.distance * ii for e in problem.edges if e.dst == op != e.src]
     before = [start[e.dst] + e.distance * ii - e.latency for e in problem.edges if e.src == op != e.dst]
@@ -70,6 +71,7 @@ def find_window(problem: Problem, schedule: Schedule, op: int) -> tuple[int | No
 
 
 def _check_dependences(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+    """Yield a refusal for each dependence whose second op starts before the first is ready."""
     for edge in problem.edges:
         ready = schedule.start[edge.src] + edge.latency
         issues = schedule.start[edge.dst] + edge.distance * schedule.ii
@@ -83,6 +85,7 @@ def _check_dependences(problem: Problem, schedule: Schedule) -> Iterator[Refusal
 
 
 def _check_slots(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+    """Yield a refusal for each slot that more ops hold in one row than its width allows."""
     ii = schedule.ii
     for index, slot in enumerate(problem.slots):
         uses = [(op, u) for op, spec in enumerate(problem.ops) for u in spec.uses if u.slot == index and u.cycles]
@@ -100,6 +103,7 @@ def _check_slots(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
 
 
 def _check_rings(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+    """Yield a refusal for each ring whose version is live longer than its depth allows."""
     for ring, depth in zip(problem.rings, schedule.depth, strict=True):
         last = max(ring.consumers, key=lambda op: schedule.start[op] + problem.ops[op].latency, default=None)
         first = min(ring.producers, key=lambda op: schedule.start[op], default=None)
@@ -115,6 +119,7 @@ def _check_rings(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
 
 
 def _check_pools(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
+    """Yield a refusal for each pool that the ring versions in it overflow."""
     for index, pool in enumerate(problem.pools):
         inside = [(r, d) for r, d in zip(problem.rings, schedule.depth, strict=True) if r.pool == index]
         held = pool.reserved + sum(ring.bytes * depth for ring, depth in inside)
@@ -125,7 +130,7 @@ def _check_pools(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
 
 
 def _check_values(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
-    """Yield the pools that values overflow, at the start of one of them or from one interval to the next."""
+    """Yield a refusal for each pool that values overflow, at one time or from one interval to the next."""
     ii = schedule.ii
     for index, pool in enumerate(problem.pools):
         depths = zip(problem.rings, schedule.depth, strict=True)
@@ -150,6 +155,7 @@ def _check_values(problem: Problem, schedule: Schedule) -> Iterator[Refusal]:
 
 
 def _find_lifetime(problem: Problem, schedule: Schedule, value: Value) -> tuple[int, int]:
+    """Return the first cycle of a value's producers, and the cycle in which its last consumer is done."""
     begin = min(schedule.start[op] for op in value.producers)
     return begin, max([begin, *(schedule.start[op] + problem.ops[op].latency for op in value.consumers)])
 
@@ -166,7 +172,7 @@ def _list_users(values: Iterable[Value]) -> tuple[int, ...]:
 
 
 def describe_binding(problem: Problem, refusal: Unschedulable) -> tuple[str, ...]:
-    """Return notes on an unschedulable loop: the binding constraint, and each op with its footprint."""
+    """Return notes on an unschedulable loop: the binding constraint, and each involved op with its resources."""
     ops = (
         f"{problem.ops[op].place}: {problem.ops[op].name} holds {_describe_resources(problem, op)}"
         for op in refusal.ops
@@ -175,6 +181,7 @@ def describe_binding(problem: Problem, refusal: Unschedulable) -> tuple[str, ...
 
 
 def _describe_resources(problem: Problem, op: int) -> str:
+    """Return an op's slots, latency, ring bytes and pool amounts as text."""
     spec = problem.ops[op]
     rings = [f"{ring.bytes} bytes a version of {ring.name}" for ring in problem.rings if op in ring.producers]
     values = [
@@ -188,7 +195,7 @@ def _describe_resources(problem: Problem, op: int) -> str:
 
 
 def find_exceeded_ceiling(problem: Problem, ceilings: Sequence[Limit]) -> Refusal | None:
-    """Return a refusal if the longest chain of dependences within an iteration exceeds a ceiling."""
+    """Return a refusal if the longest dependence chain of an iteration exceeds the lowest ceiling, else None."""
     if not ceilings:
         return None
     lowest = min(ceilings, key=lambda ceiling: ceiling.value)
@@ -202,8 +209,8 @@ def find_exceeded_ceiling(problem: Problem, ceilings: Sequence[Limit]) -> Refusa
 
 
 def _find_longest_chain(problem: Problem) -> list[tuple[int, int]]:
-    """Return the longest path within one iteration: its ops, each with the cycles that it adds. Edges of distance 0
-    form no cycle."""
+    """Return the longest dependence path within one iteration: its ops, each with the cycles that it adds. Edges of
+    distance 0 form no cycle."""
     inside = [edge for edge in problem.edges if edge.distance == 0]
     longest: dict[int, list[tuple[int, int]]] = {}
 
@@ -211,6 +218,7 @@ def _find_longest_chain(problem: Problem) -> list[tuple[int, int]]:
         return sum(latency for _, latency in chain)
 
     def find_chain_from(op: int) -> list[tuple[int, int]]:
+        """Return the longest path that begins with this op, cached."""
         if op not in longest:
             chains = [[(op, edge.latency), *find_chain_from(edge.dst)] for edge in inside if edge.src == op]
             longest[op] = max([[(op, problem.ops[op].latency)], *chains], key=sum_latencies)

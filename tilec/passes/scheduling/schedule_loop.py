@@ -28,7 +28,7 @@ def schedule_loop(
     budget: Budget,
     exploration: Exploration | None = None,
 ) -> PlannedLoop:
-    """Return the loop with its schedule from the trace, from the kernel's hints, or from the solver."""
+    """Return the loop with the given schedule, else by the kernel's hints, else solved."""
     if read is not None:
         return _use_given_schedule(loop, read)
     from tilec.passes.loop.annotate import build_manual_schedule
@@ -44,7 +44,8 @@ def schedule_loop(
 
 
 def solve_loop(loop: LoopProblem, options: CompileOptions, budget: Budget, exploration: Exploration | None) -> Solution:
-    """Solve a loop's problem, or find only what `exploration` asks for."""
+    """Return a loop's solution: searched, serial beyond an II limit, or as far as `exploration` asks; refuse if none
+    exists."""
     from tilec.passes.scheduling.refusals import describe_binding
     from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
     from tilec.sched.model.roles import solve_with_best_roles
@@ -78,7 +79,8 @@ def solve_loop(loop: LoopProblem, options: CompileOptions, budget: Budget, explo
 def make_cached_solver(
     options: CompileOptions, budget: Budget, solver: Solver, name: str
 ) -> Callable[[Problem], Solution]:
-    """Return the solver with its cache on disk."""
+    """Return a function that solves a problem by this solver, or takes the solution from the cache that the options
+    name."""
     from tilec.sched.cache import solve_cached
 
     folder = Path(options.cache_dir) if options.cache_dir is not None else None
@@ -88,7 +90,8 @@ def make_cached_solver(
 
 
 def _use_given_schedule(loop: LoopProblem, schedule: Schedule) -> PlannedLoop:
-    """Return the loop with the schedule of a trace. Raises if it is illegal: a person may have edited it."""
+    """Return the loop with a trace's schedule; refuse one that is not valid for the loop, with its violations. A person
+    may have edited it."""
     from tilec.passes.scheduling.refusals import describe_placement, find_refusals
     from tilec.sched.model.roles import choose_roles_by_rule, is_valid_assignment, resolve_roles
     from tilec.sched.objective import record_given_schedule
@@ -109,7 +112,7 @@ def _use_given_schedule(loop: LoopProblem, schedule: Schedule) -> PlannedLoop:
 
 
 def read_given_schedules(options: CompileOptions, loops: int) -> tuple[Schedule | None, ...]:
-    """Return the schedule that the given trace has for each of `loops` loops; None for each without a trace."""
+    """Return the schedule that the given trace has for each loop, or Nones without a trace; refuse an unfit trace."""
     if options.schedule is None:
         return (None,) * loops
     from tilec.sched.trace import TraceError, read_schedules

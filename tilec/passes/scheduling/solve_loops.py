@@ -17,7 +17,8 @@ from tilec.support.options import CompileOptions
 
 
 def solve_loops(state: KernelState) -> tuple[PlannedLoop, ...]:
-    """Solve the scheduling problem of each pipelined loop."""
+    """Schedule each pipelined loop by its trace, its hints or the solver; finish explored ones at the same interval.
+    The only loop of a warp-specialised kernel then gets the versions that it asks for and memory allows."""
     if state.search.explored is not None:
         planned = tuple(_settle_loop(each, state.options, state.search.budget) for each in state.search.explored)
     else:
@@ -30,7 +31,7 @@ def solve_loops(state: KernelState) -> tuple[PlannedLoop, ...]:
 
 
 def solve_problems(state: KernelState, where: Callable[[LoopProblem], bool]) -> tuple[PlannedLoop, ...]:
-    """Schedule the loops for which `where` holds; loops that have a schedule keep it."""
+    """Return the loops that have schedules or for which `where` holds, the latter scheduled."""
     problems, options = state.problems, state.options
     if not problems:
         return ()
@@ -43,15 +44,15 @@ def solve_problems(state: KernelState, where: Callable[[LoopProblem], bool]) -> 
 
 
 def plan_loops(state: KernelState, explore: Explorer, exploration: Exploration | None = None) -> KernelState:
-    """Schedule the kernel's loops so that later rows do not, or answer only what `exploration` asks about them."""
+    """Return the state with its loops scheduled and recorded as explored, as far as `exploration` asks."""
     scheduled = explore(replace(state, search=replace(state.search, exploration=exploration)), "solve-loops")
     search = replace(scheduled.search, explored=scheduled.loops, exploration=None)
     return replace(scheduled, search=search)
 
 
 def _deepen_rings(planned: PlannedLoop) -> PlannedLoop:
-    """Return the kernel's only loop with as many tile versions as it asks for, if they fit. A block that moves
-    registers between its warps has the multiprocessor to itself."""
+    """Return the loop with as many versions of loaded tiles as its `num_stages` asks for and memory allows. A block
+    that moves registers between its warps has the multiprocessor to itself."""
     loop, solution = planned.loop, planned.solution
     if loop.loop.num_stages is None or loop.loop.stage is not None:
         return planned
@@ -61,7 +62,7 @@ def _deepen_rings(planned: PlannedLoop) -> PlannedLoop:
 
 
 def _settle_loop(planned: PlannedLoop, options: CompileOptions, budget: Budget) -> PlannedLoop:
-    """Return the loop with the best schedule at its known interval."""
+    """Return the loop with the best schedule at its known interval; as it is if it has that already."""
     found = planned.solution
     if found.is_settled:
         return planned

@@ -49,15 +49,17 @@ _MIN_INSTRUCTIONS = 8
 
 
 def estimate_placing_work(problem: Problem, ii: int) -> int:
-    """Estimate the work of placing all ops at one interval: the reservation table has a bit for each cycle."""
+    """Return the estimated work of placing all ops at one interval, by ops, edges and the table's size."""
     count = len(problem.ops)
     return _WORK_PER_PAIR * (count**2 + len(problem.edges)) + count * ii // _CYCLES_PER_WORK
 
 
 def schedule_by_heuristics(problem: Problem, budget: Budget | None = None, most: int | None = None) -> Solution:
-    """Return the best schedule of all arms at the first interval that any of them reaches. The schedule is serial if
-    `is_serial_by_rule` says so or no arm succeeds. Intervals above `most` cycles are not tried. The II is optimal only
-    if it equals the bound. Each try is charged to the budget, and none begins once it is spent."""
+    """Return the best schedule of all arms at the first II that any reaches; serial by rule or if none does.
+
+    Intervals above `most` cycles are not tried. The II is optimal only if it equals the bound. Each try is charged to
+    the budget, and none begins once it is spent.
+    """
     proven = compute_bounds(problem)
     best = None if is_serial_by_rule(problem) else _search_with_all_arms(problem, proven.mii, budget, most)
     if best is None:
@@ -75,7 +77,7 @@ def schedule_by_heuristics(problem: Problem, budget: Budget | None = None, most:
 def _search_with_all_arms(
     problem: Problem, mii: int, budget: Budget | None, most: int | None
 ) -> tuple[int, Starts, str] | None:
-    """Return (II, starts, arm) at the first II from `mii` on that some arm reaches: the best by the objective."""
+    """Return (II, starts, arm) of the best schedule at the first II, up to a limit, that some arm reaches; or None."""
     last = mii + _MAX_STEPS * max(1, mii // 64)
     for ii in _list_intervals(mii, last if most is None else min(last, most)):
         affordable = _yield_affordable_arms(ARMS, estimate_placing_work(problem, ii), budget)
@@ -86,15 +88,17 @@ def _search_with_all_arms(
 
 
 def _evaluate_starts(problem: Problem, ii: int, start: Starts) -> tuple[int, ...]:
-    """Return the values of the objective's levels for these starts."""
+    """Return the values of the objective's levels for a schedule with these starts."""
     schedule = objective.make_schedule(problem, ii, start, "feasible")
     return tuple(level.value for level in objective.evaluate_levels(problem, schedule))
 
 
 def is_serial_by_rule(problem: Problem) -> bool:
-    """Return whether the body is not worth a search: forced serial, fewer than eight instructions, or nothing
-    asynchronous. The rule is that of the code generator that these arms are modelled on. Its ops are instructions; an
-    op here is a whole tile and counts as many instructions as it has issue cycles."""
+    """Return whether serial is forced, or instructions are few or none asynchronous; False if iterations must overlap.
+
+    The rule is that of the code generator that these arms are modelled on. Its ops are instructions; an op here is a
+    whole tile and counts as many instructions as it has issue cycles.
+    """
     if needs_overlap(problem):
         return False
     instructions = sum(max(1, op.issue) for op in problem.ops)
@@ -103,30 +107,36 @@ def is_serial_by_rule(problem: Problem) -> bool:
 
 
 def needs_overlap(problem: Problem) -> bool:
-    """Return whether iterations cannot run one after the other: some op precedes an op of the previous iteration."""
+    """Return whether some op precedes an op of the previous iteration, so that iterations must overlap."""
     return any(edge.distance < 0 for edge in problem.edges)
 
 
 def try_all_arms(problem: Problem, ii: int) -> tuple[Trial, ...]:
-    """Return the II that each arm reaches, tried from `ii`, the least possible, to a sixteenth above it."""
+    """Return for each arm the II that it reaches, tried from `ii` to a sixteenth above; None if it reaches none.
+
+    In large problems only `modulo` is tried.
+    """
     names = ARMS if len(problem.ops) <= _MAX_OPS else ("modulo",)
     found = ((arm, sweep_with_arm(problem, arm, ii, ii + max(4, ii // 16))) for arm in names)
     return tuple(Trial(arm, None if reached is None else reached[0]) for arm, reached in found)
 
 
 def sweep_with_arm(problem: Problem, arm: str, low: int, high: int) -> tuple[int, Starts] | None:
-    """Return the first II at which an arm finds a schedule, and its starts."""
+    """Return the first II at which an arm finds a schedule, and its starts; None without.
+
+    IIs from `low` to `high` are tried in steps of a 64th of `low`.
+    """
     found = ((ii, start) for ii in _list_intervals(low, high) if (start := place_ops(problem, ii, arm)) is not None)
     return next(found, None)
 
 
 def _list_intervals(low: int, high: int) -> range:
-    """Return the intervals from `low` to `high` in steps of 1/64."""
+    """Return the intervals from `low` to `high` in steps of a 64th of `low`."""
     return range(low, high + 1, max(1, low // 64))
 
 
 def _yield_affordable_arms(arms: Iterable[str], work: int, budget: Budget | None) -> Iterator[str]:
-    """Yield the arms that the budget can still pay for, charging each."""
+    """Yield the arms one by one, charging `work` for each to the budget, until that is spent; all without a budget."""
     for arm in arms:
         if budget is not None:
             if budget.is_spent:
@@ -137,12 +147,14 @@ def _yield_affordable_arms(arms: Iterable[str], work: int, budget: Budget | None
 
 def place_ops(problem: Problem, ii: int, arm: str = "modulo") -> Starts | None:
     """Return starts at this II that verify, counted from cycle 0; None if the arm finds none, which proves nothing.
-    Groups of warps share the interval evenly, unless the problem fixes their lags."""
+
+    Groups of warps share the interval evenly, unless the problem fixes their lags.
+    """
     return next((start for start, _ in _place_with_arms(problem, ii, (arm,))), None)
 
 
 def _place_with_arms(problem: Problem, ii: int, arms: Iterable[str]) -> Iterator[tuple[Starts, str]]:
-    """Yield the starts that arms find, with the arm's name."""
+    """Yield the starts that arms find at this II and that verify, with the arm's name; over 48 ops by `modulo` only."""
     if problem.copies:
         folded, unfold = fold_groups(set_even_lags(problem, ii))
         found = ((unfold(start), arm) for start, arm in _place_with_arms(folded, ii, arms))
@@ -159,7 +171,7 @@ def _place_with_arms(problem: Problem, ii: int, arms: Iterable[str]) -> Iterator
 
 
 def schedule_serially(problem: Problem, least: int) -> tuple[int, Starts]:
-    """Return the II and starts of a schedule with one op after the other and one group of warps after the other."""
+    """Return the II, `least` or more, and starts of a schedule with ops one by one, and groups of warps one by one."""
     if problem.copies:
         count, serial_length = len(problem.copies[0]), compute_serial_ii(problem) // len(problem.copies[0])
         _, unfold = fold_groups(replace(problem, lags=tuple(group * serial_length for group in range(count))))
@@ -176,7 +188,7 @@ def schedule_serially(problem: Problem, least: int) -> tuple[int, Starts]:
 
 
 def _place_modulo(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
-    """Place ops by height, and evict those in the way (Rau's iterative modulo scheduling)."""
+    """Return starts at this II by Rau's iterative modulo scheduling, which evicts ops in the way; None if it fails."""
     count = len(problem.ops)
     into: list[list[Arc]] = [[] for _ in range(count)]
     out: list[list[Arc]] = [[] for _ in range(count)]
@@ -215,7 +227,7 @@ def _place_modulo(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Star
 
 
 def _compute_heights(count: int, constraints: Sequence[Arc], ii: int) -> list[int]:
-    """Return the length of the longest path from each op."""
+    """Return the length of the longest path from each op at this II, at least 0; cycles must not be positive."""
     height = [0] * count
     # Most arcs point forward, so that one pass from the end is nearly sufficient.
     backward = [
@@ -241,7 +253,10 @@ class _PartialSchedule:
         self.start: dict[int, int] = {}
 
     def window(self, op: int) -> tuple[int, int]:
-        """Return the first and last cycle in which an op may start, by the ops placed so far."""
+        """Return the first and last start of an op, less than an interval apart, by its distances to placed ops.
+
+        The last one is before the first if there is no room.
+        """
         low, high = None, None
         for other, at in self.start.items():
             after, before = self.separation[other][op], self.separation[op][other]
@@ -255,7 +270,7 @@ class _PartialSchedule:
         return low, low + self.ii - 1 if high is None else min(high, low + self.ii - 1)
 
     def put(self, op: int) -> bool:
-        """Place an op as early as it fits; return False if it does not fit in its window."""
+        """Place an op as early as it fits in its window; return False if it does not fit."""
         at = self.table.find_first_free(op, *self.window(op))
         if at is None:
             return False
@@ -263,6 +278,7 @@ class _PartialSchedule:
         return True
 
     def place_at(self, op: int, at: int) -> None:
+        """Place an op at this start, without a check."""
         self.table.place(op, at)
         self.start[op] = at
 
@@ -274,12 +290,12 @@ class _PartialSchedule:
 
 
 def _place_in_order(placing: _PartialSchedule, order: Sequence[int]) -> int | None:
-    """Place ops one by one; return the first that finds no place, or None."""
+    """Place ops one by one; return the first that finds no place, or None if all are placed."""
     return next((op for op in order if not placing.put(op)), None)
 
 
 def _place_permuted(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
-    """Place ops in several orders until one of them fits."""
+    """Return starts at this II by the first of several orders of the ops that fits; None if none fits."""
     separation = find_all_distances(problem, ii, constraints)
     for order in _list_orders(problem, constraints, ii):
         placing = _PartialSchedule(problem, ii, separation)
@@ -289,7 +305,7 @@ def _place_permuted(problem: Problem, ii: int, constraints: Sequence[Arc]) -> St
 
 
 def _list_orders(problem: Problem, constraints: Sequence[Arc], ii: int) -> Iterator[list[int]]:
-    """Yield orders of the ops: as written, then by height and by demand, each ascending and descending."""
+    """Yield orders of the ops: as written, then by height and by demand, each descending and ascending."""
     height = _compute_heights(len(problem.ops), constraints, ii)
     busy = [sum(use.cycles for use in op.uses) for op in problem.ops]
     yield objective.sort_topologically(problem)
@@ -300,7 +316,7 @@ def _list_orders(problem: Problem, constraints: Sequence[Arc], ii: int) -> Itera
 
 
 def _place_fused(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
-    """Place ops that fill one ring, or wait only for each other, one after the other."""
+    """Return starts at this II, ops that fill one ring or wait only for each other placed together; or None."""
     separation = find_all_distances(problem, ii, constraints)
     group = list(range(len(problem.ops)))
     for ring in problem.rings:
@@ -321,7 +337,7 @@ def _place_fused(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Start
 
 
 def _place_with_retries(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
-    """Place ops by height; start again with the one first that found no place."""
+    """Return starts at this II by placing ops by height, again with the op first that found no place; or None."""
     separation = find_all_distances(problem, ii, constraints)
     height = _compute_heights(len(problem.ops), constraints, ii)
     order = sorted(range(len(problem.ops)), key=lambda op: (-height[op], op))
@@ -336,9 +352,11 @@ def _place_with_retries(problem: Problem, ii: int, constraints: Sequence[Arc]) -
 
 
 def _place_by_cost(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
-    """Place the cheapest candidate, a ready op in its first free cycle, until all are placed. Cost, level by level:
-    distance to the producers, pressure of the values, inversions with placed ops; then greater height and the written
-    order."""
+    """Return starts at this II by placing, each time, the ready op that is cheapest in its first free cycle; or None.
+
+    Cost, level by level: distance to the producers, pressure of the values, inversions with placed ops; then greater
+    height and the written order.
+    """
     separation = find_all_distances(problem, ii, constraints)
     height = _compute_heights(len(problem.ops), constraints, ii)
     placing = _PartialSchedule(problem, ii, separation)
@@ -367,7 +385,7 @@ def _place_by_cost(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Sta
 
 
 def _measure_placed_pressure(problem: Problem, ii: int, start: Mapping[int, int]) -> int:
-    """Return the peak pressure of the values whose ops have all been placed."""
+    """Return the peak pressure, at this II, of the values whose producers and consumers are all placed."""
     settled = tuple(v for v in problem.values if all(op in start for op in (*v.producers, *v.consumers)))
     if not settled:
         return 0

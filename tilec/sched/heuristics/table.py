@@ -36,7 +36,7 @@ class ReservationTable:
         self._simple: list[bool | None] = [None] * len(problem.ops)
 
     def is_free(self, op: int, start: int) -> bool:
-        """Return whether the op can be placed at `start` beside all others."""
+        """Return whether the op can be placed at `start` beside all placed ops."""
         uses = self.problem.ops[op].uses
         if self._is_simple(op):
             return all(self._is_clear(use, start) for use in uses if use.cycles)
@@ -52,7 +52,7 @@ class ReservationTable:
         return fits
 
     def place(self, op: int, start: int) -> None:
-        """Let an op hold its slots from its start on."""
+        """Record that an op holds its slots from its start on, without a check."""
         for use in self.problem.ops[op].uses:
             wraps, rest = divmod(use.cycles, self.ii)
             self._wraps[use.slot][op] += wraps
@@ -69,7 +69,7 @@ class ReservationTable:
             self._taken[use.slot] = taken
 
     def remove(self, op: int) -> None:
-        """Free the slots that an op holds."""
+        """Free the slots that a placed op holds."""
         for slot in {use.slot for use in self.problem.ops[op].uses}:
             taken = self._taken[slot]
             if self._count_free_units(slot) != 1 or self._wraps[slot][op]:
@@ -84,7 +84,7 @@ class ReservationTable:
             self._wraps[slot][op] = 0
 
     def find_first_free(self, op: int, low: int, high: int) -> int | None:
-        """Return the earliest start in [low, high] where the op fits: `low`, or a cycle in which another use ends."""
+        """Return the earliest start in [low, high] where the op fits, or None."""
         if self._is_simple(op):
             uses = [use for use in self.problem.ops[op].uses if use.cycles]
             # Often it fits at once, which needs no mask of the whole row.
@@ -94,7 +94,7 @@ class ReservationTable:
         return next((at for at in candidates if at <= high and self.is_free(op, at)), None)
 
     def _is_simple(self, op: int) -> bool:
-        """Return whether the op's uses do not overlap each other and the interval fits a bit mask."""
+        """Return whether the op's own uses never overlap and the interval fits a bit mask, so that masks suffice."""
         known = self._simple[op]
         if known is None:
             known = self._simple[op] = self.ii <= _MAX_BITS and self._is_disjoint(self.problem.ops[op].uses)
@@ -111,11 +111,12 @@ class ReservationTable:
         return True
 
     def _is_clear(self, use: Use, start: int) -> bool:
+        """Return whether a unit of the use's slot is free in all its cycles, if the op starts at `start`."""
         bits = self._make_bits(HeldUnit(0, (start + use.offset) % self.ii, use.cycles))
         return self._count_free_units(use.slot) > 0 and not self._find_full_cycles(use.slot) & bits
 
     def _find_first_clear(self, uses: list[Use], low: int) -> int | None:
-        """Return the earliest start from `low` on where simple uses fit."""
+        """Return the earliest start from `low` on where uses that do not overlap fit; None if there is none."""
         ii, every = self.ii, (1 << self.ii) - 1
         barred = 0
         for use in uses:
@@ -134,7 +135,7 @@ class ReservationTable:
         return low + behind if behind < ii else None
 
     def _find_full_cycles(self, slot: int) -> int:
-        """Return the mask of cycles in which no unit of the slot is free."""
+        """Return the bit mask of the interval's cycles in which no unit of the slot is free."""
         row = self._taken[slot]
         if row is None:
             # most[n]: cycles in which more than n units are held.
@@ -150,6 +151,7 @@ class ReservationTable:
         return row
 
     def _make_bits(self, held: HeldUnit) -> int:
+        """Return the bit mask of the interval's cycles in which a unit is held."""
         bits = (1 << held.cycles) - 1 << held.phase
         return bits & (1 << self.ii) - 1 | bits >> self.ii
 
@@ -158,11 +160,11 @@ class ReservationTable:
         return self.problem.slots[slot].width - self._full[slot]
 
     def find_next_end(self, op: int, low: int) -> int:
-        """Return the earliest start from `low` on at which a use ends that conflicts with the op."""
+        """Return the earliest start from `low` on at which a conflicting use ends; `low` if there is none."""
         return min(self._list_ends(op, low), default=low)
 
     def _list_ends(self, op: int, low: int) -> list[int]:
-        """Return the starts of an op from `low` on at which a use of another op ends."""
+        """Return the starts of an op from `low` on at which a use of another op in its slots ends."""
         return [
             low + (held.phase + held.cycles - use.offset - low) % self.ii
             for use in self.problem.ops[op].uses
@@ -171,7 +173,7 @@ class ReservationTable:
         ]
 
     def find_blocking_ops(self, op: int, start: int) -> list[int]:
-        """Return the ops that must leave before this one can be placed at `start`."""
+        """Return the placed ops, sorted, that meet this one in a slot at `start`; without all of them it fits."""
         others: set[int] = set()
         for use in self.problem.ops[op].uses:
             phase = (start + use.offset) % self.ii
@@ -184,8 +186,10 @@ class ReservationTable:
         return sorted(others)
 
     def _has_enough_units(self, use: Use, start: int) -> bool:
-        """Return whether the slot has enough units at any cycle of this use, which is already placed. The most are held
-        where this use or another begins."""
+        """Return whether the slot has enough units at every cycle of this use, which is already placed.
+
+        The most are held where this use or another begins.
+        """
         held = self._held[use.slot]
         width = self.problem.slots[use.slot].width - self._full[use.slot]
         if width < 0:

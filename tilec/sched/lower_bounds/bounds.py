@@ -30,7 +30,7 @@ class Bound:
 
     @property
     def family(self) -> str:
-        """Return the constraint family of the bound, such as `slot tma`."""
+        """Return the name of the bound's constraint family, such as `slot tma`."""
         return self.name if self.name.startswith(f"{self.kind} ") else f"{self.kind} {self.name}"
 
 
@@ -43,7 +43,7 @@ class Bounds:
 
     @property
     def binding(self) -> tuple[Bound, ...]:
-        """Return the bounds that are equal to `mii`."""
+        """Return the bounds that are equal to the largest one, `mii`."""
         return tuple(bound for bound in self.each if bound.ii == self.mii)
 
 
@@ -63,12 +63,15 @@ class Unschedulable(Exception):
 # The solver, the heuristics, role assignment and the cache all ask for the bounds of the same problem.
 @lru_cache(maxsize=32)
 def compute_bounds(problem: Problem) -> Bounds:
-    """Compute all bounds: slots, roles, recurrence, rings, density, pools, stages. Raise `Unschedulable`."""
+    """Return lower bounds on the II: by slots, roles and recurrence, and by rings, density, pools, stages where larger.
+
+    Raises `Unschedulable` if no II admits a schedule.
+    """
     problem = drop_implied_edges(problem)
     found = [*_find_slot_bounds(problem), *_find_role_bounds(problem)]
 
     def keep_bounds(*bounds: Bound | None) -> int:
-        """Keep these bounds, where there are any, and return the largest of all so far."""
+        """Append these bounds, without None, and return the largest of all so far."""
         found.extend(bound for bound in bounds if bound is not None)
         return max((bound.ii for bound in found), default=1)
 
@@ -88,8 +91,7 @@ def compute_bounds(problem: Problem) -> Bounds:
 
 
 def compute_serial_ii(problem: Problem) -> int:
-    """Return an II at which all ops, and all groups of warps, can run one after the other. Nothing is in flight at the
-    end."""
+    """Return an II at which all ops, and all groups of warps, run one after the other, with nothing left in flight."""
     spans = [
         max([op.latency, 1, op.issue * bool(op.roles), *(use.offset + use.cycles for use in op.uses)])
         for op in problem.ops
@@ -112,7 +114,7 @@ def count_lead_cycles(op: Op) -> int:
 
 
 def find_min_lifetimes(problem: Problem, ii: int, buffers: Sequence[Ring] | Sequence[Value]) -> list[int]:
-    """Return for each of these rings or values the shortest lifetime, in cycles, that the dependences allow."""
+    """Return for each of these rings or values the shortest lifetime, in cycles, that dependences allow at this II."""
     constraints = paths.build_arcs(problem)
     producers = sorted({producer for buffer in buffers for producer in buffer.producers})
     distances_from = {producer: paths.find_distances_from(problem, ii, constraints, producer) for producer in producers}
@@ -124,8 +126,10 @@ def find_min_lifetimes(problem: Problem, ii: int, buffers: Sequence[Ring] | Sequ
 
 
 def compute_depth_limits(problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> list[int | None]:
-    """Return the largest depth of each ring at this II: its own limit, or the room that the pool has for it. All other
-    rings count with their least depth. `without` names pools to ignore, as "pool NAME"."""
+    """Return the largest depth of each ring at this II, by its own limit and its pool's room; None if unlimited.
+
+    All other rings count with their least depth. `without` names pools to ignore, as "pool NAME".
+    """
     lifetimes = find_min_lifetimes(problem, ii, problem.rings)
     least = [ring.bytes * max(1, -(-life // ii)) for life, ring in zip(lifetimes, problem.rings, strict=True)]
     limits: list[int | None] = []
@@ -141,7 +145,10 @@ def compute_depth_limits(problem: Problem, ii: int, without: frozenset[str] = fr
 
 
 def _find_slot_bounds(problem: Problem) -> list[Bound]:
-    """Return for each slot the cycles that an iteration holds it, divided by its width."""
+    """Return a bound for each used slot: the cycles of its uses in an iteration, divided by its width.
+
+    Raises `Unschedulable` if one op alone overloads it.
+    """
     found = []
     for index, slot in enumerate(problem.slots):
         held = problem.list_uses(index)
@@ -158,10 +165,11 @@ def _find_slot_bounds(problem: Problem) -> list[Bound]:
 
 
 def _find_role_bounds(problem: Problem) -> list[Bound]:
-    """Return the bounds of ops that only certain roles may run, and of tied ops, which one role runs."""
+    """Return bounds by the issue and wait cycles of ops that certain roles must run, and of tied ops, run by one."""
     found = []
 
     def add_bound(name: str, ops: list[int], roles: int) -> None:
+        """Append the bound of ops that `roles` roles run, by their issue and wait cycles, unless these are 0."""
         total = sum(problem.ops[op].issue + problem.ops[op].wait for op in ops)
         if total:
             parts = _join_terms(f"{problem.ops[op].issue + problem.ops[op].wait} {problem.ops[op].name}" for op in ops)
@@ -194,7 +202,10 @@ def _check_self_overlap(problem: Problem, slot: int) -> None:
 def _find_cycle_bound(
     problem: Problem, constraints: Sequence[paths.Arc], kind: Literal["recurrence", "ring"]
 ) -> Bound | None:
-    """Return the smallest II without a positive cycle, found in few rounds: each cycle gives a larger II."""
+    """Return the bound by cycles of dependences, None if it is 1; raise `Unschedulable` for one within an iteration.
+
+    It is the smallest II without a positive cycle, found in few rounds: each cycle gives a larger II.
+    """
     ii, culprit = 1, None
     while cycle := paths.relax_arcs(len(problem.ops), constraints, ii, [0] * len(problem.ops))[1]:
         latency, distance = sum(arc.latency for arc in cycle), sum(arc.distance for arc in cycle)
@@ -213,7 +224,10 @@ def _find_cycle_bound(
 
 
 def _find_density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
-    """Bound the II by a slot's ops in a window too short for them. Windows widen as II grows."""
+    """Return the bound by uses of a slot forced into too short a window; None if there is none or over 48 ops.
+
+    Windows widen as II grows.
+    """
     if len(problem.ops) > _MAX_OPS_FOR_DENSITY or _find_crowded_window(problem, floor) is None:
         return None
     ii = _bisect_smallest_ii(lambda ii: _find_crowded_window(problem, ii) is None, floor, ceiling)
@@ -231,7 +245,7 @@ def _find_density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | N
 
 
 def _find_crowded_window(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] | None:
-    """Return (slot, cycles of the window, uses) of a window too short for its uses; None if there is no such window."""
+    """Return (slot, cycles, uses) of a window that is too short for its uses at this II, or None."""
     constraints = paths.build_arcs(problem)
     after = paths.find_all_distances(problem, ii, constraints)
     for slot, spec in enumerate(problem.slots):
@@ -256,8 +270,10 @@ def _find_crowded_window(problem: Problem, ii: int) -> tuple[int, int, list[tupl
 
 
 def _prefilter_begins(windows: Sequence[tuple[int, int, int]], width: int) -> list[int]:
-    """Return the begins of windows (first, last, cycles) that may be too crowded. The uses that begin there or later
-    hold more cycles than `width` units have until the earliest of their ends."""
+    """Return the begins of windows (first, last, cycles) that may hold more cycles than `width` units have.
+
+    The uses that begin there or later hold more cycles than `width` units have until the earliest of their ends.
+    """
     found, held, end = [], 0, inf
     for index, (first, last, cycles) in enumerate(by_begin := sorted(windows, reverse=True)):
         held, end = held + cycles, min(end, last)
@@ -268,19 +284,25 @@ def _prefilter_begins(windows: Sequence[tuple[int, int, int]], width: int) -> li
 
 
 def _find_ring_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
-    """Bound the II by the room that a pool has for the versions of its rings."""
+    """Return the bound by a pool's room for its rings; None if they fit; raise `Unschedulable` if they never do.
+
+    One version of each must fit.
+    """
     spec = problem.pools[pool]
     rings = [index for index, ring in enumerate(problem.rings) if ring.pool == pool]
 
     def find_min_depths(ii: int) -> list[int]:
+        """Return the least depth of each of the pool's rings at this II, by its shortest lifetime."""
         lifetimes = find_min_lifetimes(problem, ii, problem.rings)
         return [max(1, -(-lifetimes[ring] // ii)) for ring in rings]
 
     def count_needed(ii: int) -> int:
+        """Return the pool's reserved amount and its rings' bytes at their least depths at this II."""
         depths = zip(rings, find_min_depths(ii), strict=True)
         return spec.reserved + sum(depth * problem.rings[ring].bytes for ring, depth in depths)
 
     def describe_need(ii: int) -> str:
+        """Return as text how much of the pool would be held at this II, term by term."""
         parts = [f"{spec.reserved} reserved"] if spec.reserved else []
         for ring, depth in zip(rings, find_min_depths(ii), strict=True):
             parts.append(f"{depth} × {problem.rings[ring].bytes} {problem.rings[ring].name}")
@@ -297,7 +319,10 @@ def _find_ring_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int)
 
 
 def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int) -> Bound | None:
-    """Bound the II by the values of a pool: one that lives L cycles has on average L / II copies."""
+    """Return the bound by a pool's room for its values, or None; raise `Unschedulable` if they never fit.
+
+    A value that lives L cycles has L / II copies.
+    """
     spec = problem.pools[pool]
     values = [value for value in problem.values if value.pool == pool and value.amount]
     if not values:
@@ -306,6 +331,7 @@ def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int
     room = spec.capacity - spec.reserved - sum(ring.bytes for ring in rings)
 
     def describe_pool(why: str) -> str:
+        """Return the pool's contents as text, term by term, with `why` they are a problem."""
         parts = [f"{spec.reserved} reserved"] if spec.reserved else []
         parts += [f"{ring.bytes} {ring.name}" for ring in rings]
         parts += [f"{value.amount} {value.name}" for value in values]
@@ -321,6 +347,7 @@ def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int
         raise Unschedulable("pool", spec.name, reason, ops)
 
     def count_held(ii: int) -> int:
+        """Return the values' amounts times their shortest lifetimes at this II."""
         lifetimes = find_min_lifetimes(problem, ii, values)
         return sum(value.amount * life for value, life in zip(values, lifetimes, strict=True))
 
@@ -332,13 +359,14 @@ def _find_value_pool_bound(problem: Problem, pool: int, floor: int, ceiling: int
 
 
 def _find_stage_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
-    """Bound the II by the last op's earliest start, which must lie within the allowed stages."""
+    """Return the bound by the last op's earliest start, which must lie within the allowed stages; None if it does."""
     limit = problem.max_stages
     if limit is None or not problem.ops:
         return None
     constraints = paths.build_arcs(problem)
 
     def find_last_start(ii: int) -> int:
+        """Return the latest of the ops' earliest starts at this II."""
         return max(paths.find_earliest_starts(problem, ii, constraints))
 
     if find_last_start(floor) < limit * floor:
@@ -353,7 +381,7 @@ def _find_stage_bound(problem: Problem, floor: int, ceiling: int) -> Bound | Non
 
 
 def _join_terms(parts: Iterable[str]) -> str:
-    """Join the terms of a sum; of very many, only the first."""
+    """Return the terms joined by plus signs; beyond 24 of them, the first and a count."""
     listed = list(parts)
     if len(listed) > _MAX_LISTED_TERMS:
         listed = [*listed[:_MAX_LISTED_TERMS], f"{len(listed) - _MAX_LISTED_TERMS} more"]
@@ -361,8 +389,11 @@ def _join_terms(parts: Iterable[str]) -> str:
 
 
 def _bisect_smallest_ii(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the smallest II that satisfies a bound, by bisection. Longest paths only shrink as II grows, so bounds are
-    monotone in II. Schedules are not, and the search for one is never bisected."""
+    """Return the smallest II from `low` to `high` at which `holds` is true, by bisection.
+
+    Longest paths only shrink as II grows, so bounds are monotone in II. Schedules are not, and the search for one is
+    never bisected.
+    """
     assert holds(high), "a serial schedule satisfies every bound"
     while low < high:
         middle = (low + high) // 2

@@ -19,8 +19,10 @@ _MAX_EDGES = 2000
 
 @lru_cache(maxsize=2)
 def drop_implied_edges(problem: Problem) -> Problem:
-    """Return the problem without implied edges, if it has many and all edges within an iteration point forward. Edges
-    whose latency depends on roles stay."""
+    """Return the problem without the edges that others imply, if it has over 2000 edges and all point forward.
+
+    Edges within an iteration must point forward. Edges whose latency depends on roles stay.
+    """
     if len(problem.edges) <= _MAX_EDGES or any(e.distance == 0 and e.src >= e.dst for e in problem.edges):
         return problem
     kept = [edge for edge in problem.edges if edge.hand_over]
@@ -34,9 +36,11 @@ def drop_implied_edges(problem: Problem) -> Problem:
 
 
 def _reduce_iteration_edges(count: int, edges: Iterable[Edge]) -> tuple[list[Edge], list[dict[int, int]]]:
-    """Return the edges within an iteration that others do not imply, and the longest path from each op to each later
-    one. Edges point forward, and the shorter ones of an op come first, so a path through a nearer op is known before
-    the direct edge is looked at."""
+    """Return the edges within an iteration that others do not imply, and the longest paths from each op.
+
+    Edges point forward, and the shorter ones of an op come first, so a path through a nearer op is known before the
+    direct edge is looked at.
+    """
     out: list[list[Edge]] = [[] for _ in range(count)]
     for edge in edges:
         out[edge.src].append(edge)
@@ -57,9 +61,11 @@ def _reduce_iteration_edges(count: int, edges: Iterable[Edge]) -> tuple[list[Edg
 
 
 def _reduce_carried_edges(edges: Iterable[Edge], separation: list[dict[int, int]]) -> list[Edge]:
-    """Return the edges of one distance that no other edge implies with a path before it and a path behind it. Edges are
-    visited by falling source and rising destination: an implying edge starts no earlier and ends no later, so that two
-    edges never imply each other."""
+    """Return the edges of one distance that no other edge implies together with paths before and behind it.
+
+    Edges are visited by falling source and rising destination: an implying edge starts no earlier and ends no later, so
+    that two edges never imply each other.
+    """
     longest: dict[tuple[int, int], Edge] = {}
     for edge in edges:
         known = longest.get((edge.src, edge.dst))

@@ -45,8 +45,11 @@ def refute_intervals(
     without: frozenset[str] = frozenset(),
     budget: Budget | None = None,
 ) -> RefutedIntervals:
-    """Refute as many intervals of `low` … `high` as possible, from `low` on. `without` names families of constraints to
-    leave out, as in the model. Refutes none if the problem is too large or the dependences do not connect all ops."""
+    """Return the effort, and the first II from `low` to `high` + 1 that a solver run with variable II does not refute.
+
+    `without` names families of constraints to leave out, as in the model. Refutes none if the problem is too large or
+    the dependences do not connect all ops.
+    """
     if len(problem.ops) > _MAX_OPS or low > high:
         return RefutedIntervals(low, 0.0)
     constraints = paths.build_edge_arcs(problem) + paths.build_lag_arcs(problem)
@@ -111,7 +114,7 @@ class _IntervalProgram(Program):
             self._add_exactly_one(literals)
 
     def _add_starts(self, separation: Sequence[Sequence[int]]) -> None:
-        """Add a start variable for each op of the first group, and a lag variable for each other group."""
+        """Add a start variable for each op of the first group of warps, and a lag variable for each other group."""
         problem = self.problem
         busy_cycles = [sum(use.cycles for use in op.uses) for op in problem.ops]
         leader = paths.map_group_leaders(problem)
@@ -127,19 +130,19 @@ class _IntervalProgram(Program):
         self._terms = [(starts[first_op], *lags[:group][-1:]) for first_op, group in position]
 
     def _build_gap(self, op: int, other: int) -> tuple[tuple[int, int], ...]:
-        """Return the terms of start[other] − start[op]."""
+        """Return start[other] − start[op] as terms of start and lag variables."""
         gap = Counter(self._terms[other])
         gap.subtract(self._terms[op])
         return tuple(sorted((variable, count) for variable, count in gap.items() if count))
 
     def _is_new(self, *constraint: object) -> bool:
-        """Return whether this constraint has not been added yet, and note it."""
+        """Record a constraint, and return whether it was not recorded before."""
         before = len(self._said)
         self._said.add(constraint)
         return len(self._said) > before
 
     def share_pools(self, limits: Sequence[int | None], without: frozenset[str]) -> None:
-        """Add that rings as deep as their lifetimes fit in their pools, where the limits do not ensure it."""
+        """Add the depths of rings, by their lifetimes, and that they fit in their pools unless the limits ensure it."""
         rings = [*zip(self.problem.rings, limits, strict=True)]
         for index, pool in enumerate(self.problem.pools):
             deep = [(ring, limit) for ring, limit in rings if ring.pool == index and ring.bytes and limit is not None]
@@ -158,6 +161,6 @@ class _IntervalProgram(Program):
             self._add_linear(taken, None, room)
 
     def least(self, effort: float) -> SolverRun:
-        """Minimise II by raising the bound from conflicts: only the refuted intervals count, not the schedule found."""
+        """Minimise II by raising its lower bound from conflicts; return the run, whose bound says what is refuted."""
         self._add_objective(((self.ii, 1),))
         return self._run(effort, by_core=True)

@@ -28,15 +28,17 @@ class Arc(NamedTuple):
 
 
 def build_edge_arcs(problem: Problem) -> tuple[Arc, ...]:
-    """Return the edges, and arcs that keep ops of one stage less than an interval apart."""
+    """Return an arc for each edge, and arcs that keep ops of one stage less than an interval apart."""
     edges = (Arc(e.src, e.dst, e.latency, e.distance, e.why) for e in problem.edges)
     pairs = (pair for group in problem.same_stage for pair in permutations(group, 2))
     return (*edges, *(Arc(one, other, 1, 1, "same stage") for one, other in pairs))
 
 
 def build_arcs(problem: Problem, depth: Sequence[int | None] | None = None) -> tuple[Arc, ...]:
-    """Return the edges, the lags of groups, and the waits of producers for free versions of rings. A ring of depth d is
-    the arc consumer → producer of distance d. `depth` overrides each ring's `max_depth`."""
+    """Return arcs for edges, lags of groups, and the wait of a ring's producers until its consumers free a version.
+
+    A ring of depth d is the arc consumer → producer of distance d. `depth` overrides each ring's `max_depth`.
+    """
     limits = [ring.max_depth for ring in problem.rings] if depth is None else depth
     found = [*build_edge_arcs(problem), *build_lag_arcs(problem)]
     for ring, limit in zip(problem.rings, limits, strict=True):
@@ -53,7 +55,7 @@ def map_group_leaders(problem: Problem) -> dict[int, tuple[int, int]]:
 
 
 def build_lag_arcs(problem: Problem) -> tuple[Arc, ...]:
-    """Return arcs that keep a group's ops at its lag behind the first, less than an interval if undecided."""
+    """Return arcs that keep each group's ops at its lag behind the first group, or within an interval if undecided."""
     found = []
     for first, *others in problem.copies:
         for group, op in enumerate(others, 1):
@@ -64,26 +66,29 @@ def build_lag_arcs(problem: Problem) -> tuple[Arc, ...]:
 
 
 def find_earliest_starts(problem: Problem, ii: int, constraints: Sequence[Arc], floor: Sequence[int] = ()) -> list[int]:
-    """Return the smallest starts, not below `floor` (or 0), by the arcs. The II must have no positive cycle."""
+    """Return the smallest starts that the arcs allow at this II, not below `floor` (or 0).
+
+    The II must have no positive cycle.
+    """
     starts, cycle = relax_arcs(len(problem.ops), constraints, ii, list(floor) or [0] * len(problem.ops))
     assert not cycle, f"II {ii} is below the recurrence bound"
     return [start for start in starts if start is not None]
 
 
 def has_positive_cycle(problem: Problem, ii: int, constraints: Sequence[Arc]) -> bool:
-    """Return whether the arcs contradict each other at this II."""
+    """Return whether some cycle of arcs has positive length at this II, which is then too small."""
     return bool(relax_arcs(len(problem.ops), constraints, ii, [0] * len(problem.ops))[1])
 
 
 def find_distances_from(problem: Problem, ii: int, constraints: Sequence[Arc], op: int) -> list[int | None]:
-    """Return the least distance from the start of `op` to each op; negative: a deadline, None: unconstrained."""
+    """Return the least distance from op's start to each op's start at this II (negative: a deadline; None: free)."""
     origin: list[int | None] = [None] * len(problem.ops)
     origin[op] = 0
     return relax_arcs(len(problem.ops), constraints, ii, origin)[0]
 
 
 def find_all_distances(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Distances:
-    """Return the distances between all ops at this II, which must have no positive cycle."""
+    """Return the least distances between the starts of all ops at this II, which must have no positive cycle."""
     separation: dict[tuple[int, int], int] = {}
     for arc in constraints:
         least = arc.latency - ii * arc.distance
@@ -94,7 +99,7 @@ def find_all_distances(problem: Problem, ii: int, constraints: Sequence[Arc]) ->
 # Cached: every arm of the heuristics asks at each interval, and so does the solver's model.
 @lru_cache(maxsize=8)
 def _find_all_distances(count: int, separation: tuple[tuple[tuple[int, int], int], ...]) -> Distances:
-    """Return the longest paths between all ops, given the largest distance of each arc."""
+    """Return the longest paths between all ops, from the largest distance of each pair with an arc."""
     onward: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     for (src, dst), least in separation:
         onward[src].append((dst, least))
@@ -102,7 +107,7 @@ def _find_all_distances(count: int, separation: tuple[tuple[tuple[int, int], int
 
 
 def _find_longest_paths(onward: Sequence[Sequence[tuple[int, int]]], op: int) -> tuple[int | None, ...]:
-    """Return longest paths from an op, propagating only lengths that have grown."""
+    """Return the longest path from an op to each op, None where there is none."""
     length: list[int | None] = [None] * len(onward)
     length[op] = 0
     longer = {op: 0}
@@ -119,7 +124,7 @@ def _find_longest_paths(onward: Sequence[Sequence[tuple[int, int]]], op: int) ->
 def relax_arcs(
     count: int, constraints: Sequence[Arc], ii: int, origin: list[int | None] | list[int]
 ) -> tuple[list[int | None], list[Arc]]:
-    """Return the longest paths from `origin` (None: not reached), and a positive cycle if there is one."""
+    """Return the longest paths from the lengths `origin` (None: not reached), and a positive cycle or []."""
     length: list[int | None] = list(origin)
     via: list[Arc | None] = [None] * count
     while True:
@@ -139,7 +144,7 @@ def relax_arcs(
 
 
 def _find_cycle(via: Sequence[Arc | None]) -> list[Arc]:
-    """Return a cycle of the last arcs that lengthened paths; such a cycle is positive."""
+    """Return a positive cycle among the arcs that last lengthened each op's path; empty if there is none."""
     seen = [-1] * len(via)
     for root in range(len(via)):
         op = root

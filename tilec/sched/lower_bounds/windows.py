@@ -22,8 +22,11 @@ _MAX_ROUNDS = 4
 
 
 def find_refutation(problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> str | None:
-    """Return why there is no schedule at this II, or None if undecided. Needs an II without a positive cycle of the
-    edges. `without` leaves out families of constraints, named as in the model."""
+    """Return in words why no schedule exists at this II: shallow rings, or a slot without room; None if undecided.
+
+    Needs an II without a positive cycle of the edges. `without` leaves out families of constraints, named as in the
+    model.
+    """
     constraints = build_edge_arcs(problem)
     if "rings" not in without:
         constraints = build_arcs(problem, compute_depth_limits(problem, ii, without))
@@ -56,8 +59,10 @@ def find_refutation(problem: Problem, ii: int, without: frozenset[str] = frozens
 
 
 def find_needed_families(problem: Problem, ii: int, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a minimal set of families that refute the II, the dependences included. `known` is returned if it still
-    does."""
+    """Return a minimal set of constraint families that refute the II by windows, dependences included.
+
+    `known` is returned if it still does.
+    """
     every = _list_families(problem)
     if known and find_refutation(problem, ii, every - {*known}) is not None:
         return known
@@ -69,15 +74,17 @@ def find_needed_families(problem: Problem, ii: int, known: tuple[str, ...]) -> t
 
 
 def _list_families(problem: Problem) -> frozenset[str]:
-    """Return the families of constraints that a refutation by windows can use, besides the dependences."""
+    """Return the names of the constraint families, besides dependences, that a refutation by windows can use."""
     slots = {f"slot {problem.slots[slot].name}" for _, _, slot, *_ in _list_use_pairs(problem)}
     pools = {f"pool {problem.pools[ring.pool].name}" for ring in problem.rings}
     return frozenset({*slots, *pools, *(["rings"] if problem.rings else [])})
 
 
 def find_exclusive_slots(problem: Problem, ii: int, without: frozenset[str]) -> frozenset[int]:
-    """Return the slots of one unit that are kept free of overlaps by separating pairs of ops. No op holds them twice or
-    longer than the interval, and no role holds them."""
+    """Return the slots of one unit, but those in `without`, for which separating each pair of ops rules out overlaps.
+
+    No op holds them twice or longer than the interval, and no role holds them.
+    """
     others = {role.slot for role in problem.roles}
     for op in problem.ops:
         held = [use.slot for use in op.uses]
@@ -90,8 +97,10 @@ def find_exclusive_slots(problem: Problem, ii: int, without: frozenset[str]) -> 
 
 
 def list_separations(problem: Problem, slots: frozenset[int]) -> list[tuple[int, int, int, int]]:
-    """Return (op, other op, ahead, behind) for pairs that share one of these slots: start[other] − start[op] must lie
-    in [turn·II + ahead, (turn + 1)·II − behind] for some whole turn."""
+    """Return (op, other op, ahead, behind) for pairs of ops that share one of these slots.
+
+    start[other] − start[op] must lie in [turn·II + ahead, (turn + 1)·II − behind] for some whole turn.
+    """
     least: dict[tuple[int, int, int], tuple[int, int]] = {}
     for u, v, slot, ahead, behind, shift in _list_use_pairs(problem):
         if slot in slots:
@@ -101,8 +110,10 @@ def list_separations(problem: Problem, slots: frozenset[int]) -> list[tuple[int,
 
 
 def _list_use_pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """Yield (op, other op, slot, ahead, behind, shift) for each two uses of a slot of one unit, with `ahead` and
-    `behind` as in `list_separations`. `shift` is the difference of the uses' offsets."""
+    """Yield (op, other op, slot, ahead, behind, shift) for each two uses of a slot of one unit by different ops.
+
+    `ahead` and `behind` are as in `list_separations`. `shift` is the difference of the uses' offsets.
+    """
     for slot, spec in enumerate(problem.slots):
         if spec.width > 1:
             continue
@@ -115,7 +126,7 @@ def _list_use_pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int,
 
 
 def _tighten_distances(separation: list[list[int | None]], u: int, v: int, least: int) -> bool:
-    """Record start[v] − start[u] ≥ least and what follows from it; return False if that is a contradiction."""
+    """Record in `separation` start[v] − start[u] ≥ least and what follows; return False for a contradiction."""
     back = separation[v][u]
     if back is not None and back + least > 0:
         return False
@@ -132,7 +143,7 @@ def _tighten_distances(separation: list[list[int | None]], u: int, v: int, least
 
 
 def _describe_conflict(problem: Problem, u: int, v: int, slot: int, cycles: int) -> str:
-    """Return the sentence that two ops need a slot for more cycles than their window has."""
+    """Return the sentence that two ops need a slot for more cycles than the dependences leave them."""
     names = f"{problem.ops[u].name} and {problem.ops[v].name}"
     need = f"{names} need slot {problem.slots[slot].name} for {cycles} cycles together"
     return f"{need}, and the dependences leave a smaller window"

@@ -29,7 +29,7 @@ def set_even_lags(problem: Problem, ii: int) -> Problem:
 
 
 def set_observed_lags(problem: Problem, start: Sequence[int]) -> Problem:
-    """Return the problem with the lags of the given starts."""
+    """Return the problem with its groups' lags fixed to those of the given starts; unchanged without groups."""
     if not problem.copies:
         return problem
     first = problem.copies[0]
@@ -39,8 +39,7 @@ def set_observed_lags(problem: Problem, start: Sequence[int]) -> Problem:
 def even_out_lags(
     problem: Problem, ii: int, stages: int, start: Sequence[int], effort: float, budget: Budget | None = None
 ) -> tuple[int, ...]:
-    """Return starts with the most even lags that this interval and number of stages allow, and among those the smallest
-    lags; the given starts if no better are found."""
+    """Return starts with the most even, then smallest, lags that this II and number of stages allow; else the given."""
     even = set_even_lags(problem, ii)
     if set_observed_lags(problem, start).lags == even.lags:
         return tuple(start)
@@ -60,9 +59,11 @@ def even_out_lags(
 
 
 def fold_groups(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tuple[int, ...]]]:
-    """Return the problem of the first group alone, and a function from its starts to starts of the whole problem. Each
-    op also holds the slots of its copies, at their lags. A buffer that all groups read is done when the last group is:
-    an op without uses stands for that end. The problem must have lags, or no groups."""
+    """Return the problem of the first group of warps alone, and a function from its starts to those of all groups.
+
+    Each op also holds the slots of its copies, at their lags. A buffer that all groups read is done when the last group
+    is: an op without uses stands for that end. The problem must have lags, or no groups.
+    """
     leader = {op: (group[0], lag) for group in problem.copies for op, lag in zip(group, problem.lags, strict=True)}
     kept = [op for op in range(len(problem.ops)) if leader.get(op, (op, 0))[0] == op]
     place = {op: at for at, op in enumerate(kept)}
@@ -81,7 +82,7 @@ def fold_groups(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tu
     ends: dict[tuple[int, int], int] = {}
 
     def fold_consumers(consumers: tuple[int, ...]) -> tuple[int, ...]:
-        """Return ops of the folded problem that end when all of these consumers have ended."""
+        """Return ops of the folded problem that end when all of these consumers have ended, adding some if needed."""
         last: dict[int, int] = {}
         for op in consumers:
             at, lag = position[op]
@@ -94,9 +95,11 @@ def fold_groups(problem: Problem) -> tuple[Problem, Callable[[Sequence[int]], tu
         return tuple(ends.get(end, end[0]) for end in last.items())
 
     def fold_ops(ops: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the ops of the folded problem that stand for these, each once."""
         return tuple(dict.fromkeys(position[op][0] for op in ops))
 
     def fold_lifetime(buffer: _RingOrValue) -> _RingOrValue:
+        """Return the ring or value with the folded problem's producers and consumers."""
         return replace(buffer, producers=fold_ops(buffer.producers), consumers=fold_consumers(buffer.consumers))
 
     rings, values = tuple(map(fold_lifetime, problem.rings)), tuple(map(fold_lifetime, problem.values))

@@ -25,9 +25,10 @@ _MAX_OPS = 144
 
 
 def find_smallest_threshold(is_feasible: Callable[[int], bool | None], low: int, known: int) -> tuple[int, int]:
-    """Return (lower bound, smallest known) of the smallest feasible threshold, given bounds `low` and `known`. Doubles
-    the step from `low` until a threshold is feasible, then bisects: feasibility is monotone. Stops early where
-    `is_feasible` returns None for undecided."""
+    """Return (lower bound, smallest feasible known) of a threshold, by doubling steps and then bisection.
+
+    Feasibility is monotone, above `low` and up to `known`. Stops early where `is_feasible` returns None for undecided.
+    """
     step, at = 1, low
     while low < known:
         answer = is_feasible(at)
@@ -56,7 +57,7 @@ class LevelSettler:
         self.most_bytes: int | None = None
 
     def run(self) -> tuple[int, ...]:
-        """Settle all levels, and return the starts of the best schedule."""
+        """Settle all levels in order if ops are few and budget is left; return the best schedule's starts."""
         if len(self.problem.ops) > _MAX_OPS or self.budget.seconds_left() <= 0:
             return self.start
         self.adopt_if_better(left_justify(self.problem, self.ii, self.start))
@@ -78,9 +79,11 @@ class LevelSettler:
         return self.start
 
     def model(self, from_begin: bool = False, pressure: int | None = None, at_once: bool = False) -> Model:
-        """Return a model of the schedules that are no worse on the settled levels and have no more stages than the
-        known one. `pressure` limits the pipe-slot pressure. `at_once` leaves only schedules that begin with an issue,
-        where that is allowed."""
+        """Return a model of schedules no worse than the known one on settled levels and in stages.
+
+        `pressure` limits the pipe-slot pressure. `at_once` leaves only schedules that begin with an issue, where that
+        is allowed.
+        """
         stages = max(self.start, default=0) // self.ii + 1
         problem = self.settled if pressure is None else _limit_slot_pressure(self.settled, self.lifetimes, pressure)
         model = Model(problem, self.ii, stages, budget=self.budget, from_begin=from_begin)
@@ -91,25 +94,31 @@ class LevelSettler:
         return model
 
     def adopt_if_better(self, start: Sequence[int]) -> None:
-        """Adopt a schedule, shifted to its best beginning, if it is better: the first level that differs decides."""
+        """Replace the known schedule by this one, shifted to its best beginning, if it is better.
+
+        The first level that differs decides.
+        """
         start = shift_to_best_begin(self.problem, self.ii, start, self.pairs)
         if self.costs(start) < self.costs(self.start):
             self.start = tuple(start)
 
     def improve(self, model: Model, expression: Terms, effort: float, by_core: bool = False) -> Answer:
-        """Minimise an expression from the known schedule, adopt what is better, and return the answer."""
+        """Minimise an expression from the known schedule, adopt a better schedule, and return the answer."""
         answer = model.minimise(expression, effort, self.start, by_core)
         if answer.outcome == "found":
             self.adopt_if_better(answer.start)
         return answer
 
     def costs(self, start: Sequence[int]) -> tuple[object, ...]:
-        """Return the values of all levels with these starts, by which schedules are compared."""
+        """Return the values of all levels with these starts, as a tuple by which schedules are compared."""
         levels = objective.evaluate_levels(self.problem, objective.make_schedule(self.problem, self.ii, start, "given"))
         return (*(level.value for level in levels[:-1]), tuple(start))
 
     def settle_slot_pressure(self) -> None:
-        """Settle the longest distance from an op to a dependent op of its iteration."""
+        """Minimise and then limit the longest distance from an op to a dependent one; record whether that is proven.
+
+        Both are of one iteration.
+        """
         problem, ii = self.problem, self.ii
         constraints = paths.build_arcs(problem, compute_depth_limits(problem, ii))
         distances_from = {
@@ -123,6 +132,7 @@ class LevelSettler:
         furthest = model.within(self.lifetimes)
 
         def is_feasible(most: int) -> bool | None:
+            """Return whether a schedule with this slot pressure exists; adopt it if better; None if undecided."""
             limited = _limit_slot_pressure(problem, self.lifetimes, most)
             if paths.has_positive_cycle(problem, ii, paths.build_arcs(limited, compute_depth_limits(problem, ii))):
                 return False
@@ -143,7 +153,7 @@ class LevelSettler:
         self.proofs.append(is_proven)
 
     def settle_ring_bytes(self) -> None:
-        """Settle the memory that all versions of all rings take."""
+        """Minimise and then limit the bytes of all versions of all rings, and record whether that is proven."""
         problem, ii = self.problem, self.ii
         lifetimes = find_min_lifetimes(problem, ii, problem.rings)
         least = sum(max(1, -(-life // ii)) * ring.bytes for life, ring in zip(lifetimes, problem.rings, strict=True))
@@ -156,7 +166,7 @@ class LevelSettler:
         self.proofs.append(is_proven)
 
     def ring_unit(self) -> int:
-        """Return the greatest common divisor of all ring sizes, in bytes."""
+        """Return the greatest common divisor of all ring sizes in bytes, at least 1."""
         return gcd(*(ring.bytes for ring in self.problem.rings)) or 1
 
     def settle_pressure(
@@ -165,7 +175,7 @@ class LevelSettler:
         express: Callable[[Model], Terms],
         measure: Callable[[Problem, int, Sequence[int]], int],
     ) -> None:
-        """Settle a pressure of values; it is 0 where there are none."""
+        """Minimise and then limit one pressure of values; record whether it is proven least: so without pools."""
         if not objective.list_pressure_pools(self.problem):
             self.proofs.append(True)
             return
@@ -175,7 +185,10 @@ class LevelSettler:
         self.proofs.append(is_proven)
 
     def settle_order(self, model: Model) -> None:
-        """Minimise inversions: by cores, which prove soon or never; then by search, which improves the schedule."""
+        """Minimise inversions, limit them in the model, and record whether that is proven.
+
+        It is tried by cores, which prove soon or never, then by search.
+        """
         pairs_of_role = self.pairs
         expression = model.express_inversions(pairs_of_role)
         is_proven = objective.count_inversions(pairs_of_role, self.ii, self.start) == 0
@@ -187,8 +200,11 @@ class LevelSettler:
         self.proofs.append(is_proven)
 
     def settle_starts(self, model: Model) -> None:
-        """Move each op as early as the levels and the earlier ops allow, so that equally good schedules give one
-        result. Once a proof takes too long, keep the order found and move each op as early as it allows."""
+        """Move each op, in order, as early as settled levels and earlier ops allow; record whether that is proven.
+
+        So equally good schedules give one result. Once a proof takes too long, keep the order found and move each op as
+        early as it allows.
+        """
         effort_left = _EFFORT_FOR_STARTS * self.effort
         constraints, low = paths.build_arcs(self.settled), list(model.low)
         is_proven = True
@@ -206,21 +222,23 @@ class LevelSettler:
         self.proofs.append(is_proven)
 
     def objectives(self, schedule: Schedule, is_proven: bool) -> tuple[Objective, ...]:
-        """Return the value of each level with its proof; `is_proven` is that of the stages."""
+        """Return each level's value in the schedule, and whether it is proven; `is_proven` is that of the stages."""
         levels = objective.evaluate_levels(self.problem, schedule)
         proofs = [is_proven, *(self.proofs or [False] * (len(levels) - 1))]
         return tuple(Objective(level.name, level.value, proof) for level, proof in zip(levels, proofs, strict=True))
 
 
 def _limit_slot_pressure(problem: Problem, lifetimes: Sequence[tuple[int, int]], most: int) -> Problem:
-    """Return the problem limited to this pipe-slot pressure by dependences, which also narrow the ops' windows."""
+    """Return the problem with edges that limit its pipe-slot pressure to `most`, and narrow the ops' windows."""
     return replace(problem, edges=(*problem.edges, *(Edge(last, first, -most) for first, last in lifetimes)))
 
 
 def left_justify(problem: Problem, ii: int, start: Sequence[int]) -> tuple[int, ...]:
-    """Return the schedule with all ops as early as possible, and its stages, orders and ring depths as they are. It is
-    unchanged if values would exceed their pools. With these choices fixed only difference constraints remain, whose
-    least solution is a longest path."""
+    """Return starts as early as the same stages, orders, ring depths and slot pressure allow, if values then fit.
+
+    Else they are unchanged, and ops on slots of several units are in any case. With these choices fixed only difference
+    constraints remain, whose least solution is a longest path.
+    """
     constraints = list(paths.build_arcs(problem, objective.compute_ring_depths(problem, ii, start)))
     reaching_pairs = objective.find_reaching_pairs(problem)
     furthest = objective.measure_slot_pressure(reaching_pairs, start)

@@ -116,12 +116,15 @@ class Model(Program):
     # --- solving ---
 
     def feasible(self, effort: float, hard: bool = False) -> Answer:
-        """Look for any schedule. `hard` presolves the model first, for questions that were not answered at once."""
+        """Look for any schedule of the model within this effort; `hard` presolves first, for hard questions."""
         return self._answer(effort, hard=hard)
 
     def minimise(self, objective: Terms, effort: float, hint: Sequence[int], by_core: bool = False) -> Answer:
-        """Minimise the objective from `hint`, starts known to satisfy the model. `by_core` raises the lower bound from
-        conflicts among the terms: it proves sums of many booleans fast, but finds no better schedule on the way."""
+        """Return the answer with the least objective found from `hint`, known starts, and remove the objective.
+
+        `by_core` raises the lower bound from conflicts among the terms: it proves sums of many booleans fast, but finds
+        no better schedule on the way.
+        """
         self._add_objective(objective)
         begin = 0 if self._busiest_at is None or not hint else self._busiest_at - hint[self._busiest]
         self._proto.solution_hint.vars.extend([*self.start, self._begin])
@@ -132,7 +135,7 @@ class Model(Program):
         return answer
 
     def settle(self, objective: Terms, value: int) -> None:
-        """Add that the objective is at most `value`."""
+        """Add the constraint that the objective is at most `value`."""
         self._add_linear(objective, None, value)
 
     def require_early_issue(self, at_once: bool = False) -> None:
@@ -146,10 +149,11 @@ class Model(Program):
                 any_first.literals.append(is_first)
 
     def fix(self, op: int, start: int) -> None:
+        """Add that an op starts exactly `start` cycles after the begin of its iteration."""
         self._add_linear(self._since(op), start, start)
 
     def _answer(self, effort: float, by_core: bool = False, hard: bool = False) -> Answer:
-        """Solve the model, and return the starts counted from the begin of the iteration."""
+        """Solve the model, and return starts, counted from the begin of the iteration, roles and outcome."""
         # Measured on loops of 3 to 120 ops: the linear relaxation costs more than it saves once a schedule is known;
         # with full relaxation and presolve, hard refutations are ten times as fast.
         has_objective = len(self._proto.objective.vars) > 0
@@ -164,30 +168,33 @@ class Model(Program):
     # --- what can be minimised ---
 
     def within(self, reach: Sequence[tuple[int, int]]) -> int:
-        """Add a variable that is no smaller than any distance between these pairs of ops; `limit` bounds it."""
+        """Add a variable no smaller than the distance between any of these pairs of ops, and return it; `limit` bounds
+        it.
+        """
         longest = self._variable(0, self._span)
         for first, last in reach:
             self._add_linear(((longest, 1), (self.start[first], 1), (self.start[last], -1)), 0, None)
         return longest
 
     def limit(self, variable: int, most: int) -> None:
+        """Set the upper bound of a variable to `most`, in place of the one before, be it lower or higher."""
         self._proto.variables[variable].domain[1] = most
 
     def express_ring_bytes(self, unit: int) -> Terms:
-        """Return the memory of all rings, in units of `unit` bytes, a divisor of every ring's size."""
+        """Return terms for the memory of all rings, in units of `unit` bytes, a divisor of every ring's size."""
         rings = zip(self.depth, self.problem.rings, strict=True)
         return tuple((depth, ring.bytes // unit) for depth, ring in rings)
 
     def express_peak_pressure(self) -> Terms:
-        """Return the peak of what values hold of any pool, at the start of some op."""
+        """Return terms for the peak amount that values hold of any pool that counts, adding its constraints."""
         return self._express_worst(self._limit_held)
 
     def express_carried_pressure(self) -> Terms:
-        """Return the most that values hold of any pool across the end of an interval."""
+        """Return terms for the most that values hold of any pool across an interval's end, adding its constraints."""
         return self._express_worst(self._carry)
 
     def _express_worst(self, limit: Callable[[int, int, int], None]) -> Terms:
-        """Return the most that values hold of any pool, as `limit` measures it."""
+        """Return a new variable, as terms, that is at least what values hold of each pool, as `limit` measures it."""
         amounts = sum(value.amount for value in self.problem.values)
         worst = self._variable(0, amounts * self._count_max_copies())
         for pool in list_pressure_pools(self.problem):
@@ -195,7 +202,7 @@ class Model(Program):
         return ((worst, 1),)
 
     def express_handovers(self) -> Terms:
-        """Return the number of values that pass from one role to another."""
+        """Return terms for the number of values that pass from one role to another, adding their constraints."""
         terms: list[tuple[int, int]] = []
         for edge in self.problem.edges:
             src, dst = self.problem.ops[edge.src], self.problem.ops[edge.dst]
@@ -208,7 +215,7 @@ class Model(Program):
         return tuple(terms)
 
     def express_unevenness(self) -> Terms:
-        """Return the sum of the distances between the lags and the even division of the interval."""
+        """Return terms for the sum of the distances between lags and an even division of the interval."""
         terms: list[tuple[int, int]] = []
         for group, lag in enumerate(self.lag, 1):
             even = group * self.ii // (len(self.lag) + 1)
@@ -219,15 +226,15 @@ class Model(Program):
         return tuple(terms)
 
     def lags(self) -> Terms:
-        """Return the sum of the lags."""
+        """Return terms for the sum of the groups' lags."""
         return tuple((lag, 1) for lag in self.lag)
 
     def express_role(self, op: int) -> Terms:
-        """Return the index of the op's role among its candidates."""
+        """Return terms for the index of the op's role among its candidates."""
         return tuple((self._takes[op, r], at) for at, r in enumerate(self.problem.ops[op].roles) if at)
 
     def express_inversions(self, pairs: Iterable[tuple[int, int]]) -> Terms:
-        """Return the number of pairs (earlier op, later op) that issue in the other order within the interval."""
+        """Return terms for the number of pairs (earlier op, later op) issued the other way round in the interval."""
         terms: list[tuple[int, int]] = []
         for first, second in pairs:
             swapped = self._variable(0, 1)
@@ -242,7 +249,7 @@ class Model(Program):
     # --- constraints ---
 
     def _place(self, from_begin: bool) -> None:
-        """Add the begin of the iteration and each op's start, in reach of the busiest op or of the begin."""
+        """Add variables for the iteration's begin and each op's start, in reach of the busiest op or of the begin."""
         busy_cycles = [sum(use.cycles for use in op.uses) for op in self.problem.ops]
         self._busiest = busy_cycles.index(max(busy_cycles)) if busy_cycles else 0
         # A whole number of intervals, with room for an iteration on both sides.
@@ -259,7 +266,7 @@ class Model(Program):
                 self._refuse()
 
     def _find_distance_range(self, op: int, other: int) -> tuple[int, int]:
-        """Return the least and the largest distance from the start of one op to the start of another."""
+        """Return the least and largest distance from one op's start to another's, by dependences and the span."""
         if op == other:
             return 0, 0
         if self._distances is None:
@@ -269,7 +276,7 @@ class Model(Program):
         return least, self._span if behind is None else min(self._span, -behind)
 
     def _since(self, op: int) -> Terms:
-        """Return the terms of an op's start counted from the begin of its iteration."""
+        """Return terms for an op's start counted from the begin of its iteration."""
         return ((self.start[op], 1), (self._begin, -1))
 
     def _share_stage(self, group: Sequence[int]) -> None:
@@ -279,7 +286,7 @@ class Model(Program):
             self._add_linear((*self._since(op), (stage, -self.ii)), 0, self.ii - 1)
 
     def _add_lags(self) -> list[int]:
-        """Add the lag variables, from the second group on, and tie the starts of its ops to the first group's."""
+        """Add and return the lag variables of the second and later groups, and tie their ops to the first group's."""
         problem = self.problem
         count = max((len(copies) for copies in problem.copies), default=1)
         low, high = problem.lags or (0,) * count, problem.lags or (self.ii - 1,) * count
@@ -290,7 +297,10 @@ class Model(Program):
         return lag
 
     def _separate_by_iterations(self, without: frozenset[str]) -> frozenset[int]:
-        """Separate ops of one-unit slots by whole turns. Return the slots for which that suffices, if turns are few."""
+        """Add by how many whole intervals ops that share a one-unit slot are apart; return the slots this suffices for.
+
+        Returns none if there are too many ops or choices.
+        """
         problem, ii = self.problem, self.ii
         if self._distances is None or len(problem.ops) > _MAX_OPS_FOR_ITERATION_CHOICES:
             return frozenset()
@@ -325,7 +335,7 @@ class Model(Program):
         return (first, second) if group == other_group else (op, other)
 
     def _reserve(self, slot: int) -> None:
-        """Add that the uses of a slot, and the ops of the role that holds it, fit in its units."""
+        """Add that the uses of a slot, and the ops of the role that holds it, never need more than its units."""
         width = self.problem.slots[slot].width
         intervals: list[tuple[int, int, int | None]] = []
         for index, op in enumerate(self.problem.ops):
@@ -354,13 +364,13 @@ class Model(Program):
             self._add_cumulative(self._members(intervals), width)
 
     def _members(self, intervals: list[tuple[int, int, int | None]]) -> list[int]:
-        """Add each interval twice: as it is, and shifted by −II for the part that runs past the end of the table."""
+        """Add each interval twice, as it is and shifted by −II for its part past the table; return their indices."""
         return [
             self._add_interval(phase, size, shift, taken) for phase, size, taken in intervals for shift in (0, -self.ii)
         ]
 
     def _add_rings(self, without: frozenset[str]) -> None:
-        """Add the depth of each ring, which covers its lifetime, and the room of the pools."""
+        """Add a depth for each ring, which covers its lifetime, and that all rings' versions fit in their pools."""
         longest = self._span + max((op.latency for op in self.problem.ops), default=0)
         enough = max(1, -(-longest // self.ii))
         for ring, most in zip(self.problem.rings, self._most, strict=True):
@@ -380,16 +390,18 @@ class Model(Program):
     # --- values ---
 
     def _list_ring_terms(self, pool: int) -> Terms:
-        """Return the terms of what rings take of a pool, where the model has their depths."""
+        """Return terms for what rings take of a pool; empty if the model has no depths."""
         rings = zip(self.depth, self.problem.rings, strict=False)
         return tuple((depth, ring.bytes) for depth, ring in rings if ring.pool == pool and ring.bytes)
 
     def _limit_held(
         self, pool: int, most: int, worst: int | None = None, beside: Iterable[tuple[int, int]] = ()
     ) -> None:
-        """Add that at most `most` plus the variable `worst` is held of a pool at the start of each op that begins a
-        value. `beside` are terms held all the time. A value that lives from b to e has ⌊(t − b) / II⌋ − ⌊(t − e) / II⌋
-        copies at t."""
+        """Add that values hold at most `most` plus the variable `worst` of a pool wherever a value begins.
+
+        `beside` are terms held all the time. A value that lives from b to e has ⌊(t − b) / II⌋ − ⌊(t − e) / II⌋ copies
+        at t.
+        """
         values = [(value, *self._add_life(value)) for value in self.problem.values if value.pool == pool]
         for op in sorted({op for value, _, _ in values for op in value.producers}):
             at = self.start[op]
@@ -402,7 +414,7 @@ class Model(Program):
             self._add_linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
 
     def _carry(self, pool: int, most: int, worst: int | None = None) -> None:
-        """Add that at most `most` plus the variable `worst` is held of a pool across the end of an interval."""
+        """Add that values hold at most `most` plus the variable `worst` of a pool across the end of an interval."""
         terms: list[tuple[int, int]] = []
         for value in self.problem.values:
             if value.pool == pool:
@@ -417,11 +429,11 @@ class Model(Program):
         self._add_linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
 
     def _count_max_copies(self) -> int:
-        """Return the most live copies of a value: from the first op until the last one's latency is over."""
+        """Return the most copies of a value that can live at once, from the first op to the last one's end."""
         return (self._span + max((op.latency for op in self.problem.ops), default=0)) // self.ii + 2
 
     def _add_life(self, value: Value) -> tuple[int, int]:
-        """Return variables that are no later than a value's begin and no earlier than its end."""
+        """Return variables no later than a value's begin and no earlier than its end, added once per value."""
         if value not in self._lives:
             top = 2 * self._span + 1 + max(op.latency for op in self.problem.ops)
             only = value.producers[0] if len(value.producers) == 1 else None
@@ -436,7 +448,7 @@ class Model(Program):
         return self._lives[value]
 
     def _add_quotient(self, terms: Sequence[tuple[int, int]]) -> int:
-        """Add a variable with room for the sum of the terms divided by II, rounded either way."""
+        """Add a variable whose range covers the sum of the terms divided by II, rounded either way; return it."""
         variables = self._proto.variables
         low = sum(c * list(variables[v].domain)[0 if c > 0 else -1] for v, c in terms)
         high = sum(c * list(variables[v].domain)[-1 if c > 0 else 0] for v, c in terms)
@@ -445,12 +457,12 @@ class Model(Program):
     # --- roles ---
 
     def _runs_op(self, op: int, role: int) -> bool | None:
-        """Return whether a role runs an op; None if that is undecided."""
+        """Return whether a role runs an op: True or False where decided, None where the solver chooses."""
         roles = self.problem.ops[op].roles
         return None if role in roles and len(roles) > 1 else role in roles
 
     def _assign_roles(self) -> None:
-        """Add which role runs each op with several candidates, with tied ops and registers."""
+        """Add which role runs each op with several candidates, one role for tied ops, and the limit of registers."""
         problem = self.problem
         for index, op in enumerate(problem.ops):
             if len(op.roles) > 1:
@@ -476,7 +488,7 @@ class Model(Program):
         self._add_linear(terms, separation, separation)
 
     def _share_registers(self, register_file: int) -> None:
-        """Limit the roles' registers, as if all values of a role lived at once, which is never too few."""
+        """Add that the roles' registers fit in the register file, as if all values of a role lived at once."""
         problem = self.problem
         threads: list[tuple[int, int]] = []
         for index, role in enumerate(problem.roles):
@@ -501,7 +513,7 @@ class Model(Program):
             self._add_linear(((literal, 1),), 1, None, when=() if runs is True else (self._takes[op, role],))
 
     def _add_handover(self, edge: Edge) -> None:
-        """Add the longer latency of an edge if different roles run its ops."""
+        """Add the longer latency of an edge where different roles run its two ops."""
         separation = edge.latency + edge.hand_over - self.ii * edge.distance
         for role in self.problem.ops[edge.src].roles:
             literals = self._find_crossing_literals(edge, role)
@@ -518,13 +530,13 @@ class Model(Program):
         return takes if runs_dst is False else (*takes, -self._takes[edge.dst, role] - 1)
 
     def _add_separation(self, first: int, second: int, separation: int) -> None:
-        """Add that one op starts at least so many cycles after another."""
+        """Add that `second` starts at least `separation` cycles after `first`; nothing if they are the same op."""
         if first == second:
             return
         self._add_linear(((self.start[second], 1), (self.start[first], -1)), separation, None)
 
     def _add_phase(self, op: int, offset: int = 0, since: bool = False) -> int:
-        """Return the variable (start[op] + offset) mod II; with `since`, counted from the begin of the iteration."""
+        """Return a variable for (start[op] + offset) mod II, added once; with `since`, from the iteration's begin."""
         offset, since = offset % self.ii, since and self._busiest_at is not None
         if (op, offset, since) not in self._phases:
             stage = self._variable(0, (2 * self._span + 1 + offset) // self.ii)

@@ -20,17 +20,17 @@ Roles = tuple[int | None, ...]
 
 
 def has_roles(problem: Problem) -> bool:
-    """Return whether some op names candidate roles."""
+    """Return whether some op names candidate roles, so that roles must be chosen."""
     return any(op.roles for op in problem.ops)
 
 
 def choose_roles_by_rule(problem: Problem) -> Roles:
-    """Return the first candidate of each op, which the problem's author prefers."""
+    """Return each op's first candidate role, which the problem's author prefers; None for an op without."""
     return tuple(op.roles[0] if op.roles else None for op in problem.ops)
 
 
 def resolve_roles(problem: Problem, role: Roles) -> Problem:
-    """Return the problem with these roles made part of its ops and edges; the same problem if there are none."""
+    """Return the problem with these chosen roles as uses of slots and longer edges; unchanged if none are given."""
     if not role:
         return problem
     ops = list(problem.ops)
@@ -49,7 +49,7 @@ def resolve_roles(problem: Problem, role: Roles) -> Problem:
 def solve_with_best_roles(
     problem: Problem, solver: Callable[[Problem], Solution], only_by_rule: bool = False
 ) -> Solution:
-    """Return the solution with the roles by rule, or with other roles if these allow a smaller interval."""
+    """Return the solution with roles by rule, or with the solver's if its II is smaller and not `only_by_rule`."""
     if not has_roles(problem):
         return solver(problem)
     rule = choose_roles_by_rule(problem)
@@ -80,11 +80,12 @@ def _set_roles(solution: Solution, role: Roles) -> Solution:
 
 
 def _crosses_roles(role: Roles, src: int, dst: int) -> bool:
+    """Return whether both ops have a role and these differ."""
     return role[src] is not None and role[dst] is not None and role[src] != role[dst]
 
 
 def balance_roles(problem: Problem) -> Roles:
-    """Return roles to start from: ops, or groups of tied ops, largest first, each to its least busy candidate."""
+    """Return a role for each op to start from, tied ops together: the least busy that all may have, or None."""
     group = list(range(len(problem.ops)))
     for tied in problem.tied:
         for old in sorted({group[op] for op in tied}):
@@ -96,6 +97,7 @@ def balance_roles(problem: Problem) -> Roles:
     role: list[int | None] = [None] * len(problem.ops)
 
     def sum_demand(at: int) -> int:
+        """Return the cycles for which a group's ops keep their role busy."""
         return sum(problem.ops[op].issue + problem.ops[op].wait for op in members[at])
 
     for at in sorted(members, key=lambda at: (-sum_demand(at), at)):
@@ -111,8 +113,10 @@ def balance_roles(problem: Problem) -> Roles:
 def find_fewest_handovers(
     problem: Problem, ii: int, stages: int, start: Sequence[int], effort: float, budget: Budget | None = None
 ) -> tuple[Roles, tuple[int, ...], bool] | None:
-    """Return roles with the fewest handed-over values at this interval and number of stages. First candidates are
-    preferred. With them come starts and whether they are proven. None if no roles were found."""
+    """Return (roles with fewest handed-over values at this II and stages, starts, whether proven), or None.
+
+    First candidates are preferred. None if no roles were found.
+    """
     model = Model(problem, ii, stages, budget=budget)
     objective = model.express_handovers()
     answer = model.minimise(objective, effort, start)
@@ -134,12 +138,15 @@ def find_fewest_handovers(
 
 
 def count_handovers(problem: Problem, role: Roles) -> int:
-    """Count the values that one role hands to another."""
+    """Return the number of edges that hand a value from one role to another."""
     return sum(_crosses_roles(role, edge.src, edge.dst) for edge in problem.edges if edge.hand_over)
 
 
 def is_valid_assignment(problem: Problem, role: Roles) -> bool:
-    """Return whether each op has a role and the registers suffice. Tied ops share a role by construction."""
+    """Return whether each op with candidates has a role and the roles' registers fit.
+
+    Tied ops share a role by construction.
+    """
     if any(op.roles and at is None for op, at in zip(problem.ops, role, strict=True)):
         return False
     if problem.register_file is None:
@@ -150,7 +157,10 @@ def is_valid_assignment(problem: Problem, role: Roles) -> bool:
 
 
 def guess_roles(problem: Problem, budget: Budget | None = None) -> Roles:
-    """Return roles possible at some II, charged even to a spent budget. Raise `Unschedulable` if there are none."""
+    """Return roles that are possible at some II: balanced, else the solver's; raise `Unschedulable` if there are none.
+
+    The solver's work is charged even to a spent budget.
+    """
     found = balance_roles(problem)
     if is_valid_assignment(problem, found):
         return found
@@ -165,8 +175,10 @@ def guess_roles(problem: Problem, budget: Budget | None = None) -> Roles:
 
 
 def count_role_registers(problem: Problem, role: Roles) -> tuple[int, ...]:
-    """Return the registers per thread of each role, in whole steps of setmaxnreg; 0 for a role that runs nothing. All
-    values of a role count as if they lived at once."""
+    """Return each role's registers per thread, rounded up to steps of setmaxnreg; 0 for a role that runs nothing.
+
+    All values of a role count as if they lived at once.
+    """
     counts = []
     for index, spec in enumerate(problem.roles):
         ops_of_role = {op for op, at in enumerate(role) if at == index}

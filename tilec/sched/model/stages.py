@@ -26,8 +26,10 @@ def count_roofline_stages(memory_cycles: int, compute_cycles: int) -> int:
 
 
 def estimate_roofline(problem: Problem) -> Roofline | None:
-    """Estimate the stages of a loop; None if it has no loads or no compute. Loads are the ops that produce rings. A
-    load that reads the ring of another load follows it."""
+    """Return the roofline model's stages of a loop, from its loads and busiest slot; None without either.
+
+    Loads are the ops that produce rings. A load that reads the ring of another load follows it.
+    """
     loads = {op for ring in problem.rings for op in ring.producers}
     compute = max(
         sum(use.cycles for at, op in enumerate(problem.ops) if at not in loads for use in op.uses if use.slot == slot)
@@ -50,9 +52,11 @@ _FEW_OPS = 48
 def bound_stages(
     problem: Problem, ii: int, separation: Sequence[Sequence[int | None]] | None, without: frozenset[str]
 ) -> int:
-    """Return a number of stages that some best schedule does not exceed. With phases and depths fixed, stages only have
-    to satisfy difference constraints. The smallest solution is a longest path: at most one step per op, each no longer
-    than the longest wait of that op."""
+    """Return an upper bound of the stages of some best schedule at this II, within `max_stages`.
+
+    With phases and depths fixed, stages only have to satisfy difference constraints. The smallest solution is a longest
+    path: at most one step per op, each no longer than the longest wait of that op.
+    """
     waits = [0] * len(problem.ops)
     for edge in problem.edges:
         wait = -(-(edge.latency + edge.hand_over - ii * edge.distance + ii - 1) // ii)
@@ -84,9 +88,11 @@ def bound_stages(
 
 
 def _bound_stages_by_components(ii: int, separation: Sequence[Sequence[int | None]], waits: Sequence[int]) -> int:
-    """Return the bound of stages, each strongly connected component counted once. Within a component a path is no
-    longer than the largest distance between two of its ops; it leaves by one more step, no longer than that op's
-    wait."""
+    """Return an upper bound of the stages that counts each strongly connected component of ops once.
+
+    Within a component a path is no longer than the largest distance between two of its ops; it leaves by one more step,
+    no longer than that op's wait.
+    """
     stages, seen = 1, [False] * len(waits)
     for op, row in enumerate(separation):
         if seen[op]:

@@ -49,12 +49,12 @@ _MAX_NOTES = 3
 
 @register_lint(ASSEMBLER, "register-spill", "wgmma-serialised", "inserted-wait", "setmaxnreg-ignored")
 def find_assembler_remarks(file: FileState) -> Iterator[Diagnostic]:
-    """Yield the warnings for the assembler's remarks about the file."""
+    """Yield a warning for each kind and source line of the assembler's remarks about the file."""
     yield from group_remarks(file.cubin.remarks, file.ptx, file.source, file.kernels[0].source_kernel.span)
 
 
 def group_remarks(remarks: Iterable[Remark], ptx: str, source: SourceFile, kernel: Span) -> list[Diagnostic]:
-    """Return one warning per kind and source line. A remark without a PTX line is about the whole kernel."""
+    """Return one warning per kind and source line of remarks; one without a PTX line is about the whole kernel."""
     lines = ptx.split("\n")
     names = ("", *source.imported)  # as `.file` counts them
     grouped: dict[tuple[RemarkKind, Span], list[Remark]] = {}
@@ -67,7 +67,7 @@ def group_remarks(remarks: Iterable[Remark], ptx: str, source: SourceFile, kerne
 
 
 def find_source_line(ptx: list[str], line: int) -> tuple[int, int] | None:
-    """Return file and line of the last `.loc` above a PTX line; None if the entry has none above it."""
+    """Return file number and line of the last `.loc` above a PTX line; None if the entry has none above it."""
     for text in reversed(ptx[: min(line, len(ptx))]):
         words = text.split()
         if words[:1] == [".loc"]:
@@ -78,7 +78,7 @@ def find_source_line(ptx: list[str], line: int) -> tuple[int, int] | None:
 
 
 def _build_warning(kind: RemarkKind, span: Span, group: list[Remark], ptx: list[str]) -> Diagnostic:
-    """Return one warning for remarks of a kind about a place, with the first few of them as notes."""
+    """Return one warning for remarks of one kind at one place, with the first three of them as notes."""
     notes = []
     for remark in group[:_MAX_NOTES]:
         notes.append(remark.text if remark.code in ("spill", "warning") else f"{remark.code}: {remark.text}")
@@ -109,7 +109,7 @@ _ROWS = "make the rows of {} a multiple of 16 bytes, known at compile time, so t
 
 @register_lint(ASSEMBLER, "assembled-interval")
 def find_long_intervals(file: FileState) -> Iterator[Diagnostic]:
-    """Yield a warning for each loop whose waits exceed its schedule. Takes a few milliseconds for a GEMM."""
+    """Yield a warning for each loop whose machine code waits make an iteration over 10 % longer than scheduled."""
     if not any(work.loops for work in file.kernels):
         return
     from tilec.driver.machine_code import find_loop_codes, select_slowest_roles
@@ -123,7 +123,7 @@ def find_long_intervals(file: FileState) -> Iterator[Diagnostic]:
 
 
 def _copied_tensor(one: LoopCode, works: Sequence[KernelState]) -> str | None:
-    """Return the tensor whose load is waited for longest, if a copy in its own type loads it through registers."""
+    """Return the tensor whose load costs the longest wait, if threads copy it to a tile of its own type; else None."""
     waits = [wait for wait in one.interval.waits if wait.producer is not None and wait.producer.kind == "load"]
     longest = max(waits, key=lambda wait: wait.cycles)
     place = longest.producer.line if longest.producer is not None else None
@@ -138,7 +138,7 @@ def _copied_tensor(one: LoopCode, works: Sequence[KernelState]) -> str | None:
 
 
 def _warn_of_slow_loop(one: LoopCode, help: str, source: SourceFile) -> Diagnostic:
-    """Warn that an iteration takes more cycles in machine code than scheduled, with the waits that cost most."""
+    """Return the warning that an iteration takes longer in machine code than scheduled, with the costliest waits."""
     from tilec.driver.machine_code import describe_wait, merge_waits_by_line
 
     waits = merge_waits_by_line(one.interval)
@@ -159,7 +159,7 @@ def _warn_of_slow_loop(one: LoopCode, help: str, source: SourceFile) -> Diagnost
 
 
 def _find_waiting_line(wait: WarpWait, source: SourceFile) -> Span | None:
-    """Return the kernel's line of the waiting instruction."""
+    """Return the kernel's source line of the instruction that waits; None if it has none."""
     if wait.at.line is None:
         return None
     file, line = wait.at.line
@@ -168,7 +168,7 @@ def _find_waiting_line(wait: WarpWait, source: SourceFile) -> Span | None:
 
 
 def _sum_waits_by_kind(found: WarpInterval) -> dict[OpcodeKind, float]:
-    """Return the wait cycles of an iteration by the kind of instruction that is waited for."""
+    """Return an iteration's wait cycles for loads, copies and wgmma, by kind; other waits are left out."""
     waited: dict[OpcodeKind, float] = dict.fromkeys(_WAIT_HELP, 0.0)
     for wait in found.waits:
         if wait.producer is not None and wait.producer.kind in waited:
@@ -178,8 +178,10 @@ def _sum_waits_by_kind(found: WarpInterval) -> dict[OpcodeKind, float]:
 
 @register_warning(ASSEMBLER)
 def find_lower_level(file: FileState) -> Iterator[Diagnostic]:
-    """Yield a warning if the assembler runs below --opt-level. It is about the whole file: all of its kernels are
-    assembled at once."""
+    """Yield a warning if the assembler, not told its level, runs below --opt-level because that would take minutes.
+
+    It is about the whole file: all of its kernels are assembled at once.
+    """
     wanted, forced = file.options.opt_level, file.options.assembler_level
     level = choose_assembler_level(file.ptx, wanted, forced)
     if forced is None and level < wanted:

@@ -32,7 +32,7 @@ from tilec.support.diagnostics import Diagnostic, Label, make_warning
 
 @register_warning(LAYOUT)
 def find_unused_schedules(work: KernelState) -> Iterator[Diagnostic]:
-    """Warn of each loop whose schedule in the kernel has no effect, as loops run serially."""
+    """Yield a warning for each loop with stage= or order= in a kernel whose loops run serially."""
     for loop in walk_statements(work.source_kernel.body) if work.assignment.form == "serial" else ():
         if isinstance(loop, For) and loop.stage is not None:
             why = "loops run serially at this optimisation level or with this strategy"
@@ -44,7 +44,7 @@ def find_unused_schedules(work: KernelState) -> Iterator[Diagnostic]:
 
 @register_lint(LAYOUT, "layout-conversion")
 def find_conversions(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for every conversion of a fragment's layout, in the order of discovery."""
+    """Yield a warning for each fragment that goes through shared memory to change its layout."""
     for change in work.assignment.conversions:
         origin = () if change.origin == change.span else (Label(change.origin, "its layout comes from here"),)
         title = f"{change.buffer.name} goes through shared memory, because this statement needs it in another layout"
@@ -55,7 +55,7 @@ def find_conversions(work: KernelState) -> Iterator[Diagnostic]:
 
 @register_warning(LAYOUT)
 def find_synchronous_copies(work: KernelState) -> Iterator[Diagnostic]:
-    """Warn of each T.async_copy that goes through registers, with the reason."""
+    """Yield a warning, with the reason, for each T.async_copy that goes through registers."""
     for stmt in (stmt for assignment in work.assignment.kernels for stmt in walk_statements(assignment.kernel.body)):
         if isinstance(stmt, TileOp) and is_asynchronous_copy(stmt) and stmt.via == "registers":
             source, tile = stmt.regions
@@ -69,7 +69,7 @@ def find_synchronous_copies(work: KernelState) -> Iterator[Diagnostic]:
 
 @register_warning(LAYOUT)
 def find_unkept_widths(work: KernelState) -> Iterator[Diagnostic]:
-    """Warn of each nest whose layout gives threads fewer adjacent elements than its hint asks for."""
+    """Yield a warning for each nest whose layout gives threads fewer adjacent elements than its hint asks for."""
     nests = ((nest, part) for part in work.assignment.kernels for nest in walk_statements(part.kernel.body))
     for nest, assignment in nests:
         if not isinstance(nest, Parallel) or nest.width is None or nest.is_per_thread:
@@ -89,7 +89,7 @@ def find_unkept_widths(work: KernelState) -> Iterator[Diagnostic]:
 
 @register_lint(LAYOUT, "tensor-memory-exhausted")
 def find_exhausted_tensor_memory(work: KernelState) -> Iterator[Diagnostic]:
-    """Warn of accumulators that stay in registers because an SM has no columns left for them."""
+    """Yield a warning if accumulators stay in registers because an SM has no tensor-memory columns left."""
     assignment, target = work.assignment, work.target
     has_sums_there = target.has("tcgen05") and assignment.form == "warp_specialised"
     left = find_crowded_out_sums(assignment.kernel, target) if has_sums_there else ()
@@ -106,7 +106,10 @@ def find_exhausted_tensor_memory(work: KernelState) -> Iterator[Diagnostic]:
 
 @register_lint(LAYOUT, "mma-sync-fallback")
 def find_mma_sync_products(work: KernelState) -> Iterator[Diagnostic]:
-    """Warn of products that use mma.sync although tcgen05.mma supports them, unless the options ask for that."""
+    """Yield a warning for each product that uses mma.sync although tcgen05.mma supports it.
+
+    There is none if the options ask for that.
+    """
     assignment, target, options = work.assignment, work.target, work.options
     if options.opt_level < 3 or options.pipeline_strategy != "auto" or "unspecialised" in assignment.kernel.asks:
         return
@@ -123,7 +126,7 @@ _ALIGNED_ROW = 1 << 20
 
 @register_lint(LAYOUT, "rows-without-tma")
 def find_rows_without_tma(work: KernelState) -> Iterator[Diagnostic]:
-    """Warn of each tensor whose rows keep the loads of a pipelined loop from TMA, where aligned rows would not."""
+    """Yield a warning for each tensor whose row length, known at launch only, keeps a pipelined loop from TMA."""
     kernel, target, strategy = work.source_kernel, work.target, work.options.pipeline_strategy
     if not target.has("tma") or work.assignment.roles or work.assignment.form == "warp_specialised":
         return
@@ -146,12 +149,12 @@ def find_rows_without_tma(work: KernelState) -> Iterator[Diagnostic]:
 
 
 def _row_bytes(tensor: Buffer) -> int:
-    """Return the largest number of bytes that is known to divide the length of a row."""
+    """Return the largest number of bytes that surely divides the length of a tensor's row."""
     return tensor.dtype.bytes * row_divisor(tensor)
 
 
 def _has_unknown_rows(op: TileOp) -> bool:
-    """Return whether a copy loads rows of which it is unknown whether TMA can load them."""
+    """Return whether an operation copies from a tensor whose rows may or may not be aligned for TMA."""
     if not isinstance(op, Copy) or not is_load(op):
         return False
     tensor = op.regions[0].buffer
@@ -160,9 +163,10 @@ def _has_unknown_rows(op: TileOp) -> bool:
 
 
 def _with_aligned_rows(kernel: Kernel) -> Kernel:
-    """Return the kernel as if the rows that its copies load were a multiple of 16 bytes."""
+    """Return the kernel with the tensors whose rows may be unaligned replaced by some with aligned rows."""
 
     def align_rows(stmt: Stmt) -> Stmt:
+        """Return a copy from rows of unknown alignment with an aligned last extent; other statements unchanged."""
         if not isinstance(stmt, Copy) or not _has_unknown_rows(stmt):
             return stmt
         source, destination = stmt.regions

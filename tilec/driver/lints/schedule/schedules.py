@@ -30,13 +30,16 @@ from tilec.target.table import Target
 
 @register_lint(SCHEDULE, "bank-conflict")
 def find_bank_conflicts(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each pair of tiles accessed at once that conflict in banks of shared memory."""
+    """Yield a warning for each pair of tiles that are accessed at once, both with bank conflicts."""
     for assignment in work.assignment.kernels:
         yield from _find_conflicting_pairs(assignment, work.loops)
 
 
 def _find_conflicting_pairs(assignment: LayoutAssignment, loops: Iterable[PlannedLoop]) -> Iterator[Diagnostic]:
-    """Yield a warning for each pair of tiles that statements access at once with bank conflicts, at its worst place."""
+    """Yield a warning for each pair of tiles accessed at once with bank conflicts, where it is worst.
+
+    Statements access at once if they are the same, or overlap in a schedule.
+    """
     slow = _find_conflicted_tiles(assignment)
     statements = (stmt for stmt in walk_statements(assignment.kernel.body) if isinstance(stmt, Parallel | TileOp))
     together = [(stmt.span, stmt.span) for stmt in statements]
@@ -53,7 +56,7 @@ def _find_conflicting_pairs(assignment: LayoutAssignment, loops: Iterable[Planne
 
 
 def _build_warning(one: tuple[str, Span, float], another: tuple[str, Span, float]) -> Diagnostic:
-    """Build the warning about two tiles; each comes with the factor by which its accesses are slowed down."""
+    """Return the warning about two tiles, each given with its place and the factor that conflicts slow it by."""
     (name, first, ways), (other, second, others_ways) = one, another
     return Diagnostic(
         "bank-conflict",
@@ -67,8 +70,10 @@ def _build_warning(one: tuple[str, Span, float], another: tuple[str, Span, float
 
 
 def _find_conflicted_tiles(assignment: LayoutAssignment) -> dict[Span, dict[str, float]]:
-    """Return, by statement span, the tiles accessed with conflicts and the factor by which they slow it down. Nests
-    count by the addresses of their lanes, other statements by their access pattern."""
+    """Return, by statement span, the author's tiles that bank conflicts slow down by 2 or more, with the factor.
+
+    Nests count by the addresses of their lanes, other statements by their access pattern.
+    """
     nests = [s for s in walk_statements(assignment.kernel.body) if isinstance(s, Parallel)]
     found = {nest.span: conflicts_of_nest(nest, assignment) for nest in nests}
     inside = {s.span for nest in nests for s in walk_statements(nest.body)}
@@ -84,7 +89,7 @@ def _find_conflicted_tiles(assignment: LayoutAssignment) -> dict[Span, dict[str,
 
 
 def _find_overlapping_statements(loop: LoopProblem, schedule: Schedule) -> Iterator[tuple[Span, Span]]:
-    """Yield pairs of statements that hold a shared memory port in the same rows of the reservation table."""
+    """Yield pairs of statements that use shared-memory ports in the same rows of the reservation table."""
     held = [_find_shared_rows(loop.problem, schedule, op) for op in range(len(loop.statements))]
     for i, rows in enumerate(held):
         for j in range(i):
@@ -93,7 +98,7 @@ def _find_overlapping_statements(loop: LoopProblem, schedule: Schedule) -> Itera
 
 
 def _find_shared_rows(problem: Problem, schedule: Schedule, op: int) -> list[tuple[int, int]]:
-    """Return the rows of the reservation table in which a statement holds a shared-memory port."""
+    """Return the row ranges of the reservation table in which a statement holds a shared-memory port."""
     rows = []
     for use in problem.ops[op].uses:
         if problem.slots[use.slot].name.startswith("tp_smem") and use.cycles:
@@ -109,13 +114,13 @@ _DIVIDE_BY_CONSTANT, _DIVIDE_BY_VALUE = 6, 20
 
 @register_lint(SCHEDULE, "address-latency")
 def find_long_address_arithmetic(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each statement whose address arithmetic makes a loop look bound by compute."""
+    """Yield a warning for each nest whose index arithmetic makes a loop seem to need too few stages."""
     for planned in work.loops:
         yield from _find_inflating_statements(planned.loop, work.assignment, work.target)
 
 
 def _find_inflating_statements(loop: LoopProblem, assignment: LayoutAssignment, target: Target) -> Iterator[Diagnostic]:
-    """Yield warnings for statements whose index arithmetic lowers the stages of the roofline, ⌈memory / compute⌉."""
+    """Yield a warning for each nest of a loop whose index arithmetic lowers its stages, ⌈memory / compute⌉."""
     ops = list(zip(loop.statements, loop.problem.ops, strict=True))
     memory = max((op.latency for stmt, op in ops if _is_tile_load(stmt)), default=0)
     compute = sum(
@@ -158,8 +163,10 @@ def _list_indices(stmt: tile.Stmt) -> Iterator[tile.Expr]:
 
 
 def _count_index_instructions(index: tile.Expr, nest: tile.Parallel) -> int:
-    """Count the instructions for divisions that depend on the element. Additions and scaling fold into the access's
-    address; what a row or column has in common is computed once."""
+    """Return the instructions for an index's divisions that depend on the element; other parts count 0.
+
+    Additions and scaling fold into the access's address; what a row or column has in common is computed once.
+    """
     found = 0
     for part in tile.walk_expr(index):
         if isinstance(part, tile.Binary) and part.op in ("floordiv", "floormod") and is_per_element(part, nest):
@@ -171,7 +178,7 @@ def _count_index_instructions(index: tile.Expr, nest: tile.Parallel) -> int:
 
 @register_warning(SCHEDULE)
 def find_unproven_schedules(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield the solver's warning about each loop whose schedule may not be optimal."""
+    """Yield the solver's warning for each loop whose schedule may not be optimal."""
     for planned in work.loops:
         if planned.solution.warning is not None:
             label = Label(planned.loop.loop.span)

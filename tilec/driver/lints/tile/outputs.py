@@ -17,7 +17,7 @@ from tilec.support.diagnostics import Diagnostic, make_warning
 
 @register_warning(TILE)
 def find_unwritten_outputs(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for a kernel without effect, or for each tensor that it returns unwritten."""
+    """Yield a warning if the kernel has no effect, else one for each tensor that it returns unwritten."""
     kernel = work.source_kernel
     written = {buffer for stmt in kernel.body for buffer in find_writes(stmt)}
     if not _has_effect(kernel, written):
@@ -33,7 +33,7 @@ def find_unwritten_outputs(work: KernelState) -> Iterator[Diagnostic]:
 
 
 def _has_effect(kernel: tile.Kernel, written: set[tile.Buffer]) -> bool:
-    """Return whether a run leaves any trace."""
+    """Return whether the kernel writes a tensor, prints or asserts."""
     if any(buffer.scope == "global" or buffer == tile.PRINT_OUTPUT for buffer in written):
         return True
     return any(isinstance(stmt, DeviceAssert) for stmt in tile.walk_statements(kernel.body))

@@ -38,7 +38,7 @@ _REDUCTION_NAMES = {"add": "sum", "max": "max", "min": "min"}
 
 @register_warning(TILE)
 def find_parallel_races(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each write and read of T.Parallel that races, once for each place in the text."""
+    """Yield a warning, once per place, for each T.Parallel store or load that races with another iteration."""
     warned: set[tuple[str, Span]] = set()
     for nest in tile.walk_statements(work.source_kernel.body):
         if not isinstance(nest, tile.Parallel) or nest.is_per_thread or max(nest.extents) == 1:
@@ -80,7 +80,7 @@ class _NestBody:
         self._add_statements(nest.body, ())
 
     def _add_statements(self, body: tuple[tile.Stmt, ...], conditions: Conditions) -> None:
-        """Collect the reads and writes of statements that run under these conditions."""
+        """Collect the reads and writes of statements that run under these conditions, and the names they bind."""
         for stmt in body:
             for expr in list_expressions(stmt):
                 self.reads += (_NestRead(load, stmt.span, c) for load, c in self._list_loads(expr, conditions))
@@ -100,7 +100,7 @@ class _NestBody:
                     self._depends[previous] = frozenset(self.extents)
 
     def _list_loads(self, expr: tile.Expr, conditions: Conditions) -> Iterator[tuple[tile.Load, Conditions]]:
-        """Yield the loads of an expression. Either side of a select has its condition as well."""
+        """Yield an expression's loads, each with its conditions; those in an arm of a select have its condition too."""
         if isinstance(expr, tile.Load):
             yield expr, conditions
         for child in tile.direct_operands(expr):
@@ -110,11 +110,11 @@ class _NestBody:
             yield from self._list_loads(child, under)
 
     def expand_names(self, expr: tile.Expr) -> tile.Expr:
-        """Substitute the values of names."""
+        """Return the expression with names replaced by the values bound to them."""
         return tile.substitute_variables(expr, self._bound) if self._bound else expr
 
     def depends_on(self, *exprs: tile.Expr) -> frozenset[tile.Var | tile.Buffer]:
-        """Return the nest's variables and the buffers on which the expressions depend."""
+        """Return the nest's variables and the buffers on which the expressions depend, through names too."""
         found: set[tile.Var | tile.Buffer] = set()
         for part in (part for expr in exprs for part in tile.walk_expr(expr)):
             if isinstance(part, tile.Var):
@@ -124,8 +124,7 @@ class _NestBody:
         return frozenset(found)
 
     def holds(self, conditions: Conditions, point: Iteration) -> bool | None:
-        """Return whether conditions hold in an iteration; None if unknown. Conditions that are equal in all iterations
-        hold."""
+        """Return whether conditions hold in an iteration, None if unknown; those equal in all count as true."""
         answers = []
         for condition, wanted in conditions:
             if self.depends_on(condition) & self.extents.keys():
@@ -138,7 +137,7 @@ class _NestBody:
 
 
 def _find_repeated_writes(body: _NestBody, line: str) -> Iterator[Diagnostic]:
-    """Yield a warning for each store that several iterations make to the same element."""
+    """Yield a warning for each store that several iterations make, with different values, to the same element."""
     for write in body.writes:
         store = write.stmt
         named = body.depends_on(*store.indices)
@@ -151,7 +150,7 @@ def _find_repeated_writes(body: _NestBody, line: str) -> Iterator[Diagnostic]:
 
 
 def _is_repeated(body: _NestBody, write: _NestWrite, var: tile.Var, adds: bool) -> bool:
-    """Return whether several iterations of a variable write, for some sampled values of the others."""
+    """Return whether sampled iterations of a variable repeat the write; if unknown, True for sums that test data."""
     others = {other: sorted({0, 1, extent - 1}) for other, extent in body.extents.items() if other != var}
     for values in product(*others.values()):
         point = dict(zip(others, values, strict=True))
@@ -180,11 +179,12 @@ def _build_write_warning(store: tile.Store, var: str, extent: int) -> Diagnostic
 
 
 def _get_written_name(var: tile.Var, line: str) -> str:
-    """Return the name of a variable as the line of its loop has it: where two loops have one, the second is renamed."""
+    """Return the name of a variable as its loop's line has it, without the suffix of a renamed one."""
     return var.name if re.search(rf"\b{var.name}\b", line) else var.name.rpartition("_")[0] or var.name
 
 
 def _is_same_place(part: tile.Expr, store: tile.Store) -> bool:
+    """Return whether an expression loads exactly the element that the store writes."""
     return isinstance(part, tile.Load) and (part.buffer, part.indices) == (store.buffer, store.indices)
 
 
@@ -192,7 +192,7 @@ def _is_same_place(part: tile.Expr, store: tile.Store) -> bool:
 
 
 def _find_neighbour_reads(body: _NestBody) -> Iterator[Diagnostic]:
-    """Yield a warning for each load of an element that another iteration writes."""
+    """Yield a warning for each load of an element that another iteration writes, except in fragments."""
     for read in body.reads:
         if read.load.buffer.scope == "fragment":
             continue  # elements of other threads are read through shared memory, as they were before the loop
@@ -208,7 +208,7 @@ def _find_neighbour_reads(body: _NestBody) -> Iterator[Diagnostic]:
 
 
 def _has_collision(body: _NestBody, read: _NestRead, write: _NestWrite) -> bool:
-    """Return whether some iteration reads what another one writes."""
+    """Return whether, in sampled iterations, one reads the element that another writes; False if unsure."""
     reads = [_split_index(body, index) for index in read.load.indices]
     writes = [_split_index(body, index) for index in write.stmt.indices]
     pairs = []
@@ -238,12 +238,12 @@ class _AffineIndex:
     outer: frozenset[tuple[tile.Expr, int]]
 
     def at(self, point: Iteration) -> int:
-        """Return its value in an iteration, without the invariant terms."""
+        """Return the index's value in an iteration, without the terms invariant in the nest."""
         return self.constant + sum(factor * point[var] for var, factor in self.inner)
 
 
 def _split_index(body: _NestBody, index: tile.Expr) -> _AffineIndex | None:
-    """Return an index as an affine sum; None if another of its terms depends on the nest's variables."""
+    """Return an index as an affine sum of the nest's variables; None if another term depends on them."""
     form = affine_form(body.expand_names(index))
     inner = [(atom, factor) for atom, factor in form.terms if isinstance(atom, tile.Var) and atom in body.extents]
     outer = [(atom, factor) for atom, factor in form.terms if not (isinstance(atom, tile.Var) and atom in body.extents)]
@@ -254,7 +254,7 @@ def _split_index(body: _NestBody, index: tile.Expr) -> _AffineIndex | None:
 
 
 def _find_writer(body: _NestBody, places: list[tuple[int, _AffineIndex]]) -> Iteration | None:
-    """Return the iteration that writes an element, by solving each index for its variables; None if none is found."""
+    """Return the iteration that writes these index values, solved for the variables; None if none is found."""
     found: dict[tile.Var, int] = {}
     for value, index in places:
         left = value - index.constant

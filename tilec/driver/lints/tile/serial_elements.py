@@ -20,12 +20,12 @@ _MIN_ITERATIONS = 32
 
 @register_lint(TILE, "serial-elements")
 def find_serial_elements(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each nest of serial loops over independent elements."""
+    """Yield a warning for each nest of serial loops over independent elements, which T.Parallel could run."""
     yield from _find_redundant_nests(work.source_kernel.body, work.source_kernel.threads)
 
 
 def _find_redundant_nests(body: tuple[tile.Stmt, ...], threads: int) -> Iterator[Diagnostic]:
-    """Yield a warning for each nest of serial loops over elements that all threads run in full."""
+    """Yield a warning for each perfect nest of at least 32 serial iterations that every thread runs in full."""
     for stmt in body:
         if (
             isinstance(stmt, tile.For)
@@ -43,7 +43,7 @@ def _find_redundant_nests(body: tuple[tile.Stmt, ...], threads: int) -> Iterator
 
 
 def _get_perfect_nest(loop: tile.For) -> list[tile.For]:
-    """Return the perfect nest of serial loops that starts with this loop; empty if there is none."""
+    """Return the serial loops nested directly in each other from this one; empty if a loop has another form."""
     if loop.kind != "serial" or _get_constant_trip_count(loop) is None or loop.step != 1:
         return []
     if len(loop.body) == 1 and isinstance(loop.body[0], tile.For):
@@ -53,7 +53,7 @@ def _get_perfect_nest(loop: tile.For) -> list[tile.For]:
 
 
 def _get_constant_trip_count(loop: tile.For) -> int | None:
-    """Return the trip count of a loop from 0 to a constant, the form that T.Parallel takes."""
+    """Return the trip count of a loop from 0 to a constant, the form that T.Parallel takes; else None."""
     if isinstance(loop.start, tile.Const) and loop.start.value == 0 and isinstance(loop.stop, tile.Const):
         return int(loop.stop.value)
     return None
@@ -64,7 +64,7 @@ def _count_elements(nest: list[tile.For]) -> int:
 
 
 def _is_redundant(nest: list[tile.For]) -> bool:
-    """Return whether the innermost loop only stores elements, one per iteration, and reads none of them."""
+    """Return whether a nest's body only stores elements, another in each iteration, and reads nothing it writes."""
     body = nest[-1].body
     stores = [stmt for stmt in tile.walk_statements(body) if isinstance(stmt, tile.Store)]
     if not stores or not all(isinstance(stmt, tile.Parallel) and stmt.extents == (1,) for stmt in body):
@@ -82,6 +82,6 @@ def _is_redundant(nest: list[tile.For]) -> bool:
 
 
 def _is_indexed_by_all(store: tile.Store, nest: list[tile.For]) -> bool:
-    """Return whether a store's indices name all loops, so that each iteration writes another element."""
+    """Return whether a store to global or shared memory has all loop variables in its indices."""
     named = {part for index in store.indices for part in tile.walk_expr(index)}
     return store.buffer.scope in ("global", "shared") and all(loop.var in named for loop in nest)

@@ -17,7 +17,7 @@ from tilec.support.diagnostics import Diagnostic, Label, make_warning
 
 @register_warning(TILE)
 def find_uninitialised_reads(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each tile that is read but never written."""
+    """Yield a warning for each tile that is read, or added to, but never written."""
     kernel = work.source_kernel
     tiles = {b: None for b in kernel.buffers if b.scope in ("shared", "fragment", "local")}
     first: dict[tile.Buffer, tile.Stmt] = {}
@@ -38,7 +38,7 @@ def find_uninitialised_reads(work: KernelState) -> Iterator[Diagnostic]:
 
 
 def _list_leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
-    """Yield the statements without nested statements, and elementwise nests."""
+    """Yield all statements except loops and ifs, whose bodies are entered; elementwise nests are yielded whole."""
     for stmt in body:
         if isinstance(stmt, tile.For | tile.If | tile.While):
             for inner in tile.nested_bodies(stmt):
@@ -48,7 +48,7 @@ def _list_leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
 
 
 def _find_only_added(stmt: tile.Stmt) -> frozenset[tile.Buffer]:
-    """Return the buffers that a statement only updates: each write depends on the old value."""
+    """Return the buffers that a statement updates only from their old values; none for a nest with an if."""
     match stmt:
         case tile.TileOp(only_adds=only_adds):
             return frozenset(find_writes(stmt)) if only_adds else frozenset()
@@ -64,7 +64,7 @@ def _find_only_added(stmt: tile.Stmt) -> frozenset[tile.Buffer]:
 
 
 def _find_needed_elements(value: tile.Expr, buffer: tile.Buffer) -> list[tuple[tile.Expr, ...]]:
-    """Return the indices of the buffer's elements that the value always needs."""
+    """Return the indices of the buffer's elements that the value needs always, not only in an arm of a select."""
     if isinstance(value, tile.Select):
         return []
     own = [value.indices] if isinstance(value, tile.Load) and value.buffer == buffer else []

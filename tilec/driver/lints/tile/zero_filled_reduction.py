@@ -68,7 +68,7 @@ decides it."""
 
 @register_warning(TILE)
 def find_zero_filled_reductions(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield a warning for each statement that reads beyond a tensor, at the first reduction that it spoils."""
+    """Yield a warning for each statement that reads beyond a tensor, at the first reduction whose result it spoils."""
     kernel = work.source_kernel
     ranges: Ranges = {}
     for var, extent in zip(kernel.block_vars, kernel.grid, strict=False):
@@ -87,7 +87,7 @@ class _TailTracker:
         self.tails: dict[TileDimension, _Tail] = {}
 
     def follow(self, body: tuple[tile.Stmt, ...], ranges: Ranges) -> Iterator[tuple[Diagnostic, Span]]:
-        """Yield a warning for each reduction of a tail, with the span of the read beyond the tensor."""
+        """Update the tails by statements in order; yield a warning, with the read's span, for each spoilt reduction."""
         for stmt in body:
             match stmt:
                 case tile.For():
@@ -111,12 +111,12 @@ class _TailTracker:
                     self._forget_written(stmt)
 
     def _forget_written(self, stmt: tile.Stmt) -> None:
-        """Remove the tails of buffers that the statement writes."""
+        """Remove the recorded tails of the buffers that the statement writes."""
         written = find_writes(stmt)
         self.tails = {place: tail for place, tail in self.tails.items() if place[0] not in written}
 
     def _check_reduction(self, op: Reduce) -> Iterator[tuple[Diagnostic, Span]]:
-        """Yield a warning if the reduction includes elements of a tail that change its result."""
+        """Yield a warning if the reduction includes elements from beyond a tensor that change its result."""
         long = [d for d, extent in enumerate(op.source.extent) if extent != 1]
         dim = long[op.dim] if op.dim < len(long) else op.dim
         tail = self.tails.get((op.source.buffer, dim))
@@ -130,7 +130,9 @@ class _TailTracker:
         yield make_warning("zero-filled-reduction", title, op.span, label, secondary=reads, help=advice), tail.span
 
     def _find_computed_tails(self, nest: tile.Parallel, ranges: Ranges) -> dict[TileDimension, _Tail]:
-        """Return the tails that an elementwise loop stores, if it stores each element once and unconditionally."""
+        """Return the tails that an elementwise loop stores; none unless its statements are unconditional and not
+        atomic.
+        """
         if nest.is_per_thread or not all(_is_plain(stmt) for stmt in nest.body):
             return {}
         found: dict[TileDimension, _Tail] = {}
@@ -157,7 +159,7 @@ class _TailTracker:
 
 
 def _is_plain(stmt: tile.Stmt) -> bool:
-    """Return whether a statement always runs, and changes nothing but the element that it stores."""
+    """Return whether a statement is a bind or a plain store: it always runs, and changes one element at most."""
     return isinstance(stmt, tile.Bind) or (isinstance(stmt, tile.Store) and stmt.atomic is None)
 
 
@@ -172,19 +174,21 @@ class _TailEvaluator:
         self.has_exponential = False
 
     def bind(self, stmt: tile.Bind) -> None:
-        """Keep what a variable is in the tail, and the tail that it was read from."""
+        """Record a variable's kind of value in the tail, the tail that it reads, and its meaning."""
         self.bound[stmt.var] = self._evaluate_with_tail(stmt.value)
         self.meaning[stmt.var] = stmt.value
 
     def _evaluate_with_tail(self, expr: tile.Expr) -> tuple[TailKind, _Tail | None]:
-        """Return what an expression is in the tail, and the tail that it reads itself."""
+        """Return an expression's kind of value in the tail, and the tail that it reads, if any."""
         before, self.tail = self.tail, None
         made = self.value(expr)
         read, self.tail = self.tail, before
         return made, read
 
     def value(self, expr: tile.Expr) -> TailKind:
-        """Return what an expression is in the tail; the tail that it reads is kept in `self.tail`."""
+        """Return an expression's kind of value in the tail (same, zero, other, unknown); set `self.tail` if it reads
+        one.
+        """
         match expr:
             case tile.Const(value=value):
                 return "zero" if value == 0 else "same"
@@ -213,7 +217,7 @@ class _TailEvaluator:
                 return "same" if parts and all(part == "same" for part in parts) else "unknown"
 
     def _evaluate_select(self, select: tile.Select) -> TailKind:
-        """Return what a choice is in the tail: unknown where its condition keeps an arm inside of the tensor."""
+        """Return a choice's kind of value in the tail; unknown if its condition may keep an arm inside the tensor."""
         made: list[TailKind] = []
         for arm, holds in ((select.then, True), (select.orelse, False)):
             value, tail = self._evaluate_with_tail(arm)
@@ -226,7 +230,7 @@ class _TailEvaluator:
         return "other" if "other" in made else "zero" if "zero" in made else "same"
 
     def _may_stay_inside(self, arm: tile.Expr, tail: _Tail, condition: tile.Expr, holds: bool) -> bool:
-        """Return whether an arm is perhaps taken for elements of the tensor only."""
+        """Return whether a select may take this arm for elements of the tensor only; True if unsure."""
         if tail.start is None:
             return True
         known = [bound for load in self._list_loads(arm) for bound in self._list_inside_sums(load)]
@@ -237,7 +241,7 @@ class _TailEvaluator:
         return all(self._implies_bound(edge, condition, holds, known) for edge in edges)
 
     def _list_loads(self, expr: tile.Expr) -> Iterator[tile.Load]:
-        """Yield the loads of an expression, those of the variables that it names among them."""
+        """Yield the loads of an expression, and of the values of the variables that it names."""
         left, seen = [expr], {expr}
         while left:
             for part in tile.walk_expr(left.pop()):
@@ -248,7 +252,7 @@ class _TailEvaluator:
                     left.append(value)
 
     def _list_inside_sums(self, load: tile.Load) -> Iterator[tile.Expr]:
-        """Yield sums that are at most 0 where a load's element is in the tensor, by its other dimensions."""
+        """Yield expressions that are at most 0 where the load's other indices are inside the tensor."""
         for dim, index in enumerate(load.indices):
             if any(part == self.var for part in tile.walk_expr(index)):
                 continue
@@ -260,7 +264,7 @@ class _TailEvaluator:
                 yield _add_number(add_exprs(tail.start, index), 1 - tail.size)
 
     def _implies_bound(self, edge: tile.Expr, condition: tile.Expr, holds: bool, known: list[tile.Expr]) -> bool:
-        """Return whether a condition that holds (or does not) makes `edge` at most 0, or cannot be told."""
+        """Return whether a condition that is true (`holds`) or false implies `edge` ≤ 0; True if it cannot be told."""
         match condition:
             case tile.Unary(op="not", a=a):
                 return self._implies_bound(edge, a, not holds, known)
@@ -277,7 +281,7 @@ class _TailEvaluator:
     def _comparison_implies_bound(
         self, edge: tile.Expr, op: str, a: tile.Expr, b: tile.Expr, known: list[tile.Expr]
     ) -> bool:
-        """Return whether `a op b` makes `edge` at most 0, or cannot be told."""
+        """Return whether `a op b` implies `edge` ≤ 0; True if that cannot be told."""
         less, more = _subtract(a, b), _subtract(b, a)
         if any(atom not in self.ranges for atom, _ in affine_form(less).terms):
             return True
@@ -290,7 +294,7 @@ class _TailEvaluator:
         return any(_bound_sum(rest, self.ranges)[1] <= 0 for rest in rests)
 
     def _evaluate_load(self, load: tile.Load) -> TailKind:
-        """Return what a load is in the tail of its tensor or tile."""
+        """Return a load's kind of value in the tail of its tensor or tile; set `self.tail` to that tail if known."""
         named = [d for d, index in enumerate(load.indices) if any(part == self.var for part in tile.walk_expr(index))]
         if not named:
             return "same"
@@ -309,7 +313,7 @@ class _TailEvaluator:
 
 
 def _combine_kinds(op: str, a: TailKind, b: TailKind) -> TailKind:
-    """Return the result of an operator in the tail."""
+    """Return the kind of an operator's result in the tail, from its operands' kinds: 0 times anything is zero."""
     if op == "mul" and "zero" in (a, b):
         return "zero"
     if op == "div" and a == "zero" and b != "zero":
@@ -322,7 +326,7 @@ def _combine_kinds(op: str, a: TailKind, b: TailKind) -> TailKind:
 
 
 def _is_never_negative(value: tile.Expr) -> bool:
-    """Return whether a value is obviously never negative."""
+    """Return whether a value's form shows that it is never negative, such as abs, x · x or a maximum with 0."""
     match value:
         case tile.Call(fn="abs") | tile.Cast(a=tile.Call(fn="abs")):
             return True
@@ -339,14 +343,14 @@ def _is_never_negative(value: tile.Expr) -> bool:
 
 
 def _is_neutral(op: Reduce, tail: _Tail) -> bool:
-    """Return whether zeros do not change the reduction."""
+    """Return whether zeros in the tail leave the reduction's result as it is."""
     if op.kind == "max":
         return tail.is_least or op.source.buffer.dtype.kind in ("uint", "bool")
     return op.kind not in ("min", "bitand")
 
 
 def _suggest_fix(op: Reduce, tail: _Tail) -> str:
-    """Return the advice for a reduction over a tail: a safe value for the tensor, or a mask."""
+    """Return the advice for a reduction over a tail: annotate a safe value for the tensor, or mask the elements."""
     infinity = f'T.infinity("{tail.tensor.dtype.name}")'
     if tail.tensor.dtype.is_float and (op.kind in ("max", "min") and tail.is_zero):
         return f"write T.annotate_safe_value({{{tail.tensor.name}: {'-' * (op.kind == 'max')}{infinity}}})"
@@ -363,7 +367,10 @@ def _suggest_fix(op: Reduce, tail: _Tail) -> str:
 def _find_copied_tails(
     source: tile.Region, destination: tile.Region, tails: Mapping[TileDimension, _Tail], ranges: Ranges
 ) -> dict[TileDimension, _Tail]:
-    """Return the tails that a copy creates or passes on."""
+    """Return the tails of a copy's destination in dimensions that it fills: new beyond a tensor, or its source's.
+
+    Of a source, only a whole tile counts.
+    """
     source_dims = [d for d, extent in enumerate(source.extent) if extent != 1]
     destination_dims = [d for d, extent in enumerate(destination.extent) if extent != 1]
     if destination.buffer.scope == "global" or len(source_dims) != len(destination_dims):
@@ -384,8 +391,10 @@ def _find_copied_tails(
 def _find_tail(
     tensor: tile.Buffer, dim: int, start: tile.Expr, extent: int, ranges: Ranges, at: Span, var: tile.Var | None = None
 ) -> _Tail | None:
-    """Return the tail of what begins somewhere in a tensor, if it is sure that some of it lies beyond the tensor. With
-    `var`, the variable of a loop, `start` is an index that depends on it."""
+    """Return the tail of `extent` elements from `start` on, if their range is known to leave the tensor; else None.
+
+    With `var`, the variable of a loop, `start` is an index that depends on it.
+    """
     size = tensor.extents[dim]
     first, last = _bound_sum(start, ranges)
     if not isinstance(size, int) or math.isinf(first) or math.isinf(last) or (first >= 0 and last + extent <= size):
@@ -407,7 +416,7 @@ def _subtract(a: tile.Expr, b: tile.Expr) -> tile.Expr:
 
 
 def _bound_sum(expr: tile.Expr, ranges: Ranges) -> tuple[float, float]:
-    """Return the smallest and the largest value of a sum; infinite where one of its variables has no bound."""
+    """Return the smallest and the largest value of an affine expression; infinite if a variable's range is unknown."""
     form = affine_form(expr)
     if any(atom not in ranges for atom, _ in form.terms):
         return -math.inf, math.inf
@@ -416,7 +425,7 @@ def _bound_sum(expr: tile.Expr, ranges: Ranges) -> tuple[float, float]:
 
 
 def _get_loop_range(loop: tile.For) -> Ranges:
-    """Return the range of a loop's variable; nothing where its bounds are unknown."""
+    """Return the first and last value of a loop's variable, by the variable; empty if the bounds are unknown."""
     count = get_static_trip_count(loop)
     if count is None or count < 1 or not isinstance(loop.start, tile.Const):
         return {}

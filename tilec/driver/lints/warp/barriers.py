@@ -15,9 +15,11 @@ from tilec.support.diagnostics import Diagnostic, make_warning
 
 @register_lint(WARP, "barriers-exhausted")
 def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
-    """Warn of more named barriers, or more waits at them in an iteration, than the machine allows. A barrier in a loop
-    is carried, but for ping-pong barriers, of which each warpgroup has one. All hand-overs of a role share its barrier,
-    so a pipelined iteration may wait at it often."""
+    """Yield a warning if more named barriers are used, carried or waited at in an iteration than the machine allows.
+
+    A barrier in a loop is carried, but for ping-pong barriers, of which each warpgroup has one. All hand-overs of a
+    role share its barrier, so a pipelined iteration may wait at it often.
+    """
     program, target = work.program, work.target
     found = [(op, inside) for role in program.roles for op, inside in _find_barriers(role.body)]
     ping_pong = {number for role in program.roles for number in role.ping_pong_barriers}
@@ -48,7 +50,7 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
 
 
 def _walk_operations(body: tuple[warp.Operation, ...], depth: int = 0) -> Iterator[tuple[warp.Operation, int]]:
-    """Yield each operation, and the number of loops around it; the operations of a `Forever` are left out."""
+    """Yield each operation with the number of loops around it; the operations inside a `Forever` are left out."""
     for op in body:
         yield op, depth
         is_loop = isinstance(op, warp.Loop | warp.Pipeline)
@@ -57,13 +59,16 @@ def _walk_operations(body: tuple[warp.Operation, ...], depth: int = 0) -> Iterat
 
 
 def _find_barriers(body: tuple[warp.Operation, ...]) -> Iterator[tuple[warp.BarSync, int]]:
-    """Yield each wait at a named barrier, and the number of loops around it."""
+    """Yield each wait at a named barrier with the number of loops around it."""
     yield from ((op, depth) for op, depth in _walk_operations(body) if isinstance(op, warp.BarSync))
 
 
 @register_warning(WARP)
 def find_unverified_roles(work: KernelState) -> Iterator[Diagnostic]:
-    """Warn of each role that is verified only in part, if the options ask for verification. The program is the same."""
+    """Yield a warning, if verification is asked for, for each role that is verified only for its first operations.
+
+    The program is the same.
+    """
     if not work.options.verify:
         return
     for one in verify_program(work.program)[1]:

@@ -51,7 +51,7 @@ class Budget:
     """By identity of an expression: the number and the depth of its operations."""
 
     def step(self, span: Span, count: int = 1) -> None:
-        """Count steps of the evaluation at compile time. Errors: more than `MAX_STEPS`."""
+        """Add to the count of compile-time steps, and raise `evaluation-too-long` above `MAX_STEPS`."""
         self.steps += count
         if self.steps > MAX_STEPS:
             note = f"the limit of {MAX_STEPS} steps was reached here"
@@ -61,27 +61,31 @@ class Budget:
         self.step(span, _STEPS_PER_COMPREHENSION)
 
     def expression(self, span: Span) -> None:
-        """Count an evaluated expression. Errors: more than `MAX_EXPRESSIONS`."""
+        """Count one evaluated expression, and raise `evaluation-too-long` above `MAX_EXPRESSIONS`."""
         self.expressions += 1
         if self.expressions > MAX_EXPRESSIONS:
             note = f"the limit of {MAX_EXPRESSIONS} expressions was reached here"
             self._end("the evaluation at compile time takes too long", span, note)
 
     def statement(self, span: Span) -> None:
-        """Count a statement of the kernel."""
+        """Count one statement of the kernel, and raise `evaluation-too-long` above `MAX_STATEMENTS`."""
         self.statements += 1
         if self.statements > MAX_STATEMENTS:
             note = f"{MAX_STATEMENTS} are the limit; macros and loops over values count each time they run"
             self._end("the kernel has too many statements", span, note)
 
     def look(self, value: Value, span: Span) -> Value:
-        """Count all parts of a value that a function looks at, and return the value."""
+        """Charge a step per 16 items and characters of a string, tuple, range or dictionary, and return the value
+        unchanged. Items count at any depth, other values cost nothing. Errors: `evaluation-too-long`.
+        """
         if isinstance(value, str | tuple | range | Dictionary):
             self.step(span, _count_parts(value, span) // _PARTS_PER_STEP)
         return value
 
     def check_expression_size(self, value: Value, span: Span) -> Value:
-        """Check the size of a new value that is known at run time only, and return the value."""
+        """Return a value unchanged, but raise an error if it is a run-time expression too large or too deeply
+        nested.
+        """
         if isinstance(value, EXPR_TYPES):
             count, depth = self._measure_expression(value)
             if count > MAX_OPERATIONS or depth > MAX_DEPTH:
@@ -90,7 +94,9 @@ class Budget:
         return value
 
     def _measure_expression(self, expr: Expr) -> tuple[int, int]:
-        """Return the number of operations of an expression, and how deeply they are nested."""
+        """Return the number of nodes of an expression, shared ones each time, and their nesting depth; cache both by
+        identity.
+        """
         if (cached := self.sizes.get(IdentityKey(expr))) is not None:
             return cached
         inner = [self._measure_expression(part) for part in direct_operands(expr)]
@@ -99,13 +105,14 @@ class Budget:
         return size
 
     def _end(self, title: str, span: Span, note: str) -> NoReturn:
+        """Mark the budget as spent and raise `evaluation-too-long` with this title and note."""
         self.is_spent = True
         help_text = "write repeated work as a loop of the kernel, T.serial or T.Parallel"
         raise_error("evaluation-too-long", title, span.first_line(), note, help=help_text)
 
     @contextmanager
     def call(self, span: Span) -> Iterator[None]:
-        """Enter a call of a function at compile time. Errors: more than `MAX_CALLS` inside each other."""
+        """Count one step and one level of nested calls in the `with`, and raise an error above `MAX_CALLS` levels."""
         self.step(span)
         self.calls += 1
         try:
@@ -119,7 +126,7 @@ class Budget:
 
 
 def _count_parts(value: Value, span: Span) -> int:
-    """Count the parts of a value at any depth, each occurrence for itself. Errors: more than `MAX_LENGTH`."""
+    """Count items and characters of a value at any depth; raise an error if too many or nested too deeply."""
     count, pending = 0, [(value, 0)]
     while pending:
         part, depth = pending.pop()

@@ -47,7 +47,9 @@ class Defines:
         return name in self.given
 
     def replace_value(self, name: str, file_value: Value, span: Span) -> Value:
-        """Return the value of -D for a name, of the same sort as the value in the file. Errors: `bad-define`."""
+        """Return the -D value of a name, as a dtype where the file has one; refuse a type unlike the file's value.
+        Errors: `bad-define`.
+        """
         value: Value = self.given[name]
         if isinstance(file_value, DType):
             return as_dtype(Argument(value, span))
@@ -61,7 +63,9 @@ class Defines:
         return value
 
     def argument(self, context: Context, function: str, node: ast.Parameter) -> Value:
-        """Return the value of a parameter known at compile time: that of -D, or its default."""
+        """Return the -D value of a compile-time parameter, or else its default, and record its name; refuse one with
+        neither.
+        """
         if node.kind:
             raise_error("unsupported-syntax", "the parameters of a kernel's function have names", node.span)
         self.known[node.name] = None
@@ -77,8 +81,9 @@ class Defines:
         return self.given[node.name] if parsed is None else parsed.value
 
     def _parse_text_value(self, context: Context, name: str) -> Argument | None:
-        """Evaluate a text that stands for a list, a tuple, a lambda or a name of the language, as in `-D sizes=[64,
-        128]` and `-D policy=T.GemmWarpPolicy.FullRow`. Return None for any other text. Errors: `bad-define`."""
+        """Evaluate a -D text that is a list, tuple, lambda, None or `T.` name; refuse several values; None for any
+        other value. Examples: `-D sizes=[64, 128]` and `-D policy=T.GemmWarpPolicy.FullRow`. Errors: `bad-define`.
+        """
         text = self.given[name]
         if not isinstance(text, str) or not _PYTHON_TEXT.fullmatch(text):
             return None
@@ -90,7 +95,9 @@ class Defines:
                 return raise_error("bad-define", title, help="write one list, name or lambda")
 
     def check_all_used(self) -> None:
-        """Refuse a -D for a name that the file does not have."""
+        """Raise `unknown-define`, with the nearest name, for a -D that names no constant or parameter evaluated so
+        far.
+        """
         for name in self.given:
             if name in self.known:
                 continue
@@ -101,7 +108,7 @@ class Defines:
 
 
 def _is_script_block(node: ast.Stmt) -> bool:
-    """Return whether only a run of the file by Python enters this statement."""
+    """Return whether a statement is an `if` on `__name__`, which runs only when Python runs the file."""
     match node:
         case ast.If(condition=ast.Compare(first=ast.Name(id="__name__"))):
             return True
@@ -110,7 +117,7 @@ def _is_script_block(node: ast.Stmt) -> bool:
 
 
 def _diagnose_script_name(name: str, span: Span) -> Diagnostic:
-    """Return the mistake of using a name that the file has only when it runs as a script."""
+    """Make the `missing-define` diagnostic for a name that has a value only when the file runs as a script."""
     title = f"`{name}` has a value only when the file runs as a script"
     way_out = f"compile with -D {name}=…, or define it above the kernel"
     return Diagnostic("missing-define", title, Label(span, "given a value here"), help=way_out)
@@ -129,8 +136,9 @@ class FileEvaluator:
         bound: BindingListener | None = None,
         is_kernel_file: bool = True,
     ) -> None:
-        """Set up the evaluation of one file. Of a file that `is_kernel_file` every mistake counts; of others, those
-        that a kernel meets."""
+        """Set up the evaluation of one file; None makes new `mistakes`, and a new table `ran` of the scopes of imported
+        files. Of a file that `is_kernel_file` every mistake counts; of others, those that a kernel meets.
+        """
         self.defines, self.files, self.path, self.is_kernel_file = defines, files, path, is_kernel_file
         self.ran: dict[str, Scope] = {} if ran is None else ran
         self.scope = Scope(make_language_scope(), bound=bound)
@@ -140,14 +148,17 @@ class FileEvaluator:
         self.defined: dict[str, Span] = {}
 
     def run(self, module: ast.Module) -> None:
-        """Run the file, whose names are in `scope` afterwards."""
+        """Run the statements of the file, so that `scope` has its names; a kernel file also gets names of script
+        blocks.
+        """
         self._run_statements(module.body)
         if self.is_kernel_file:
             self._bind_script_names(module.body)
 
     def _bind_script_names(self, statements: tuple[ast.Stmt, ...]) -> None:
-        """Bind the names that only `if __name__ == "__main__":` defines: to the values of -D, or to a mistake where a
-        kernel uses one. A kernel finds them when Python runs the file as a script."""
+        """Bind names that only `if __name__ == "__main__":` defines, to their -D values or to an error reported at
+        their use. A kernel finds them when Python runs the file as a script.
+        """
         blocks = [s for s in statements if _is_script_block(s)]
         names = [found for block in blocks for found in find_bound_names(block)]
         for name, span in names:
@@ -155,7 +166,7 @@ class FileEvaluator:
                 self._bind_foreign(name, span, partial(_diagnose_script_name, name, span))
 
     def _run_statements(self, statements: tuple[ast.Stmt, ...]) -> None:
-        """Run statements of the file. After a mistake it goes on with the next one."""
+        """Run statements at the top of the file in order; record a mistake, poison its names and go on."""
         for statement in statements:
             try:
                 self._statement(statement)
@@ -165,8 +176,9 @@ class FileEvaluator:
                     poison_names(self.scope, statement)
 
     def _defer_foreign_statement(self, node: ast.Stmt, error: CompileError) -> bool:
-        """Set aside a statement of a host program, as a call of torch, and return whether it is one. The names that it
-        defines are mistakes only where a kernel uses them."""
+        """Turn a failed host-program statement into errors at the use of its names; return False if it is another
+        mistake. Example: a call of torch. The names that it defines are mistakes only where a kernel uses them.
+        """
         is_foreign = [d.code in ("foreign-call", "foreign-definition") for d in error.diagnostics]
         if not is_foreign or not (all(is_foreign) or not self.is_kernel_file):
             return False
@@ -175,7 +187,9 @@ class FileEvaluator:
         return True
 
     def _bind_foreign(self, name: str, span: Span, mistake: Callable[[], Diagnostic]) -> None:
-        """Bind a name of a host program: to the value of -D, or to a mistake where a kernel uses it."""
+        """Bind a host program's name to its -D value (in the compiled file only), or else to an error reported at its
+        use.
+        """
         if name in self.defines and self.is_kernel_file and not self.path:
             self.defines.known[name] = None
             self.scope.bind(name, self.defines.given[name], span)
@@ -183,7 +197,9 @@ class FileEvaluator:
             self.scope.bind(name, ForeignValue(mistake), span)
 
     def _statement(self, node: ast.Stmt) -> None:
-        """Run one statement at the top of the file."""
+        """Run one statement at the top of the file: bind its names, skip host-only ones, refuse those not allowed
+        there.
+        """
         match node:
             case ast.Import():
                 self.bind_import(self.context, node)
@@ -219,9 +235,9 @@ class FileEvaluator:
                 _refuse_statement(node)
 
     def _run_call(self, call: ast.Call) -> None:
-        """Evaluate a call that stands alone at the top of a file. It calls a function, which may assert something, or a
-        method that changes a list or a dictionary. Others belong to host programs, as `tilelang.disable_cache()`, and
-        are skipped."""
+        """Run a call that stands alone: a file's function or a list's mutating method; refuse `T.` calls, skip others.
+        Calls of host programs, as `tilelang.disable_cache()`, are skipped.
+        """
         if mutation.try_mutating_call(self.context, call):
             return
         callee = self.context.value(call.function)
@@ -231,14 +247,14 @@ class FileEvaluator:
             self.context.value(call)
 
     def _claim_name(self, name: str, span: Span) -> None:
-        """Note the definition of a name, and refuse a second one."""
+        """Record where a name is defined, and raise `duplicate-definition` if it was defined before."""
         if name in self.defined:
             first = Label(self.defined[name], "first here")
             raise_error("duplicate-definition", f"`{name}` is defined twice", span, secondary=(first,))
         self.defined[name] = span
 
     def _define(self, target: ast.Expr, argument: Argument) -> None:
-        """Bind the names of `target = value` at the top of the file; -D may replace the value."""
+        """Bind the targets of `target = value` at the top of the file, names to the -D value where there is one."""
         match target:
             case ast.Name(id=name):
                 self._claim_name(name, target.span)
@@ -252,7 +268,9 @@ class FileEvaluator:
                 mutation.assign_item(self.context, target, argument)
 
     def _replace_constant(self, name: str, file_value: Value, span: Span) -> Value:
-        """Return the value of a constant, replaced by -D in the file that is compiled."""
+        """Return a constant's -D value if the compiled file defines it and no factory's parameter has its name, else
+        the file's. Its name is recorded as one that -D could replace.
+        """
         if self.path:
             return file_value
         self.defines.known[name] = None
@@ -263,7 +281,7 @@ class FileEvaluator:
     # ---- imports -----------------------------------------------------------------------------------------------------
 
     def bind_import(self, context: Context, node: ast.Import) -> None:
-        """Bind the names of an import."""
+        """Bind the names of an import to imported files' names where these exist, else to members of host modules."""
         if is_relative_import(node):
             self._import_files(context, node)
             return
@@ -280,7 +298,9 @@ class FileEvaluator:
             context.scope.bind(alias, host_names.resolve_host_name(meaning), name.span)
 
     def _import_files(self, context: Context, node: ast.Import) -> None:
-        """Bind the names of `from .file import name`, or `from . import file`."""
+        """Run the files of a relative import and bind its names or whole files; raise an error without text for a
+        missing file.
+        """
         for name, file, submodule in list_import_paths(node, self.path):
             alias = name.alias or name.name
             if (path := self._read(file)) is not None:
@@ -300,7 +320,7 @@ class FileEvaluator:
                 raise CompileError  # the reader of the files has reported it
 
     def _import_beside(self, context: Context, name: ast.Alias, file: str | None, submodule: str | None) -> bool:
-        """Bind `from file import name`, or `import file`, if there is such a file beside the kernel. Return whether."""
+        """Bind an absolute import to a file beside the kernel, which runs; return False if there is none."""
         alias = name.alias or name.name
         if (path := self._read(file)) is not None:
             imported = self._run_file(path, is_kernel_file=False)
@@ -317,11 +337,11 @@ class FileEvaluator:
         return True
 
     def _read(self, path: str | None) -> str | None:
-        """Return the path of a file that has been read, if any of its spellings is."""
+        """Return the first spelling of a path that is among the files read, or None."""
         return None if path is None else next((p for p in list_candidate_files(path) if p in self.files), None)
 
     def _run_file(self, path: str, is_kernel_file: bool) -> Scope:
-        """Return the names of an imported file, which runs once."""
+        """Return the scope of an imported file, which is run at the first import only."""
         if path not in self.ran:
             mistakes, bound = self.context.mistakes, self.scope.bound
             file = FileEvaluator(self.defines, self.files, path, mistakes, self.ran, bound, is_kernel_file)
@@ -332,12 +352,12 @@ class FileEvaluator:
 
 
 def _refuse_statement(node: ast.Stmt | ast.Expr) -> NoReturn:
-    """Refuse a statement that may not stand at the top of a file."""
+    """Raise `misplaced-statement`: only constants and functions may stand at the top of a file."""
     title = "only constants and functions are allowed at the top level of a file"
     raise_error("misplaced-statement", title, node.span.first_line())
 
 
 def _bind_public_names(scope: Scope, imported: Scope, span: Span) -> None:
-    """Bind the public names of `from file import *`."""
+    """Bind in `scope` every name of the imported scope that does not begin with `_`, for `from file import *`."""
     for public in [name for name in imported.names if not name.startswith("_")]:
         scope.bind(public, imported.names[public].value, span)

@@ -26,7 +26,7 @@ from tilec.support.source import Span
 def _bind_arguments(
     context: Context, function: Function, positional: Sequence[Argument], keywords: dict[str, Argument], span: Span
 ) -> Scope:
-    """Return the scope of a call: the parameters bound to their arguments, or to their defaults."""
+    """Return a new scope with the parameters bound to arguments or defaults; refuse wrong calls as Python does."""
     parameters, name = function.node.params, function.name
     scope = Scope(function.scope, name, is_function=True)
     rest, unbound, only_keywords = list(positional), dict(keywords), False
@@ -64,7 +64,9 @@ def _bind_arguments(
 def make_function(
     context: Context, node: ast.Function | ast.Lambda, kind: Literal["function", "macro", "kernel"] = "function"
 ) -> Function:
-    """Return the function that a definition makes. A mistake in a default is reported by the calls that need it."""
+    """Return the function value of a `def` or `lambda`, with defaults evaluated now, except those that fail. A mistake
+    in a default is reported by the calls that need it. Kernels keep no defaults.
+    """
     defaults: dict[str, Value] = {}
     for p in node.params if kind != "kernel" else ():
         if p.default is not None:
@@ -74,7 +76,7 @@ def make_function(
 
 
 def _evaluate_default(context: Context, function: Function, p: ast.Parameter) -> Value:
-    """Return the default of a parameter, as evaluated at the definition of the function if possible."""
+    """Return a parameter's default: the value kept at the definition, else evaluated now in the function's scope."""
     assert p.default is not None
     if function.defaults and p.name in function.defaults:
         value: Value = function.defaults[p.name]
@@ -84,7 +86,7 @@ def _evaluate_default(context: Context, function: Function, p: ast.Parameter) ->
 
 
 def run_body(context: Context, body: Sequence[ast.Stmt]) -> Value:
-    """Run statements and return what they return. The first mistake ends them."""
+    """Run statements at compile time up to a `return`, and return its value, or None without one."""
     try:
         for statement in body:
             run_statement(context, statement)
@@ -108,8 +110,9 @@ class _FunctionReturn(Exception):
 
 
 def run_function(context: Context, node: ast.Function) -> Value:
-    """Run the body of a function and return its value. The first mistake ends a call; in the outermost function the
-    following statements run too."""
+    """Run a function's body and return its value; the outermost function records mistakes and goes on. In a nested call
+    the first mistake ends it.
+    """
     is_outermost = context.budget.calls == 0
     try:
         for statement in node.body:
@@ -126,7 +129,9 @@ def run_function(context: Context, node: ast.Function) -> Value:
 
 
 def run_statement(context: Context, node: ast.Stmt) -> None:
-    """Run one statement of a function at compile time."""
+    """Run one statement of a function at compile time; jumps unwind by exceptions, kernel-only statements are refused.
+    Errors: `misplaced-statement`.
+    """
     context.budget.step(node.span)
     match node:
         case ast.Return(value=value):
@@ -179,12 +184,12 @@ def run_statement(context: Context, node: ast.Stmt) -> None:
 
 
 def _hold_argument(context: Context, argument: Argument) -> Argument:
-    """Make a value independent of later changes, for a name."""
+    """Return the argument with its value snapshotted, so that later changes of buffers do not show in it."""
     return Argument(reading.snapshot_lazily(context, argument.value, argument.span), argument.span)
 
 
 def _assign_target(context: Context, target: ast.Expr, argument: Argument) -> None:
-    """Assign a value to a name, a tuple of names, or an item of a list or dictionary."""
+    """Assign a snapshot of a value to a name, a tuple of names, or an item of a list or dictionary."""
     if isinstance(target, ast.Subscript | ast.Attribute):
         argument = Argument(reading.snapshot_value(context, argument.value, argument.span), argument.span)
         mutation.assign_item(context, target, argument)
@@ -193,13 +198,15 @@ def _assign_target(context: Context, target: ast.Expr, argument: Argument) -> No
 
 
 def _is_host_call(context: Context, call: ast.Call) -> bool:
-    """Return whether a call that stands alone belongs to a host program, as `tilelang.disable_cache()`."""
+    """Return whether a call is of a host module's member, as `tilelang.disable_cache()`, and not of `T.` or the
+    prelude.
+    """
     callee = context.value(call.function)
     return isinstance(callee, Member) and not callee.path.startswith(("T.", "prelude."))
 
 
 def _run_iteration(context: Context, body: tuple[ast.Stmt, ...]) -> bool:
-    """Run one iteration of a loop. Return whether another may follow."""
+    """Run a loop body once at compile time, and return False if it ended with `break`."""
     try:
         for statement in body:
             run_statement(context, statement)
@@ -209,7 +216,7 @@ def _run_iteration(context: Context, body: tuple[ast.Stmt, ...]) -> bool:
 
 
 def bind_target(scope: Scope, target: ast.Expr, argument: Argument) -> None:
-    """Bind the names of `target = value`. Errors: `bad-target`."""
+    """Bind a name, or the names of a tuple target, to a value; raise `bad-target` for other targets."""
     match target:
         case ast.Name(id=name):
             scope.bind(name, argument.value, target.span, argument.span)
@@ -223,7 +230,9 @@ def bind_target(scope: Scope, target: ast.Expr, argument: Argument) -> None:
 def pair_targets(
     items: Sequence[ast.Expr | ast.Starred], argument: Argument, span: Span
 ) -> Iterator[tuple[ast.Expr, Argument]]:
-    """Yield each target of `a, b = value` with its value. Errors: `bad-target`."""
+    """Yield each target of `a, b = value` with its item of the value; refuse unequal counts and starred targets.
+    Errors: `bad-target`.
+    """
     value = argument.value
     if not isinstance(value, tuple):
         title = f"one value for {len(items)} names"
@@ -237,7 +246,7 @@ def pair_targets(
 
 
 def check_assert(context: Context, node: ast.Assert) -> None:
-    """Check `assert condition, message`, whose condition is known at compile time."""
+    """Raise `assertion-failed` if an assertion's condition is false; refuse one not known at compile time."""
     condition = arithmetic.as_condition(evaluate.evaluate_argument(context, node.condition))
     if not isinstance(condition, bool):
         raise_error("not-a-constant", "an assertion must be known at compile time", node.condition.span)
@@ -248,7 +257,7 @@ def check_assert(context: Context, node: ast.Assert) -> None:
 
 
 def refuse_raise(context: Context, node: ast.Raise) -> NoReturn:
-    """Report `raise ValueError(text)`: the file refuses the values that it was given."""
+    """Report a `raise` statement of the file as `assertion-failed`, with its message if it is a string."""
     notes: tuple[str, ...] = ()
     match node.error:
         case ast.Call(args=(message,)) if not isinstance(message, ast.Starred):
@@ -260,14 +269,14 @@ def refuse_raise(context: Context, node: ast.Raise) -> NoReturn:
 
 
 def find_function_kind(node: ast.Function) -> Literal["function", "macro", "kernel"]:
-    """Return the kind that its decorators give a function."""
+    """Return "kernel", "macro" or "function", as the decorators of a function say."""
     if _is_decorated(node, "prim_func"):
         return "kernel"
     return "macro" if _is_decorated(node, "macro", "inline") else "function"
 
 
 def is_launch(node: ast.Node) -> bool:
-    """Return whether a node looks like `with T.Kernel(…)`."""
+    """Return whether a node is a `with` statement over a call named `Kernel` or `ClusterKernel`."""
     match node:
         case ast.With(context=ast.Call(function=ast.Attribute(name=name) | ast.Name(id=name))):
             return name in ("Kernel", "ClusterKernel")
@@ -276,29 +285,28 @@ def is_launch(node: ast.Node) -> bool:
 
 
 def has_launch(function: ast.Function) -> bool:
-    """Return whether a launch stands in the function itself, not in a nested one."""
+    """Return whether a function's own body, without nested functions, contains a `with T.Kernel(…)`."""
     within = (s for s in function.body if not isinstance(s, ast.Function))
     return any(is_launch(node) for statement in within for node in ast.walk_nodes(statement))
 
 
 def list_parameters(node: ast.Function) -> tuple[ast.Parameter, ...]:
-    """Return the parameters of a function, without a bare `*`."""
+    """Return the parameters of a function, without a bare `*` separator."""
     return tuple(p for p in node.params if p.name or p.kind != "*")
 
 
 def is_eager(node: ast.Function) -> bool:
-    """Return whether the function is a kernel in the eager style. It is under @tilelang.jit, by any of its names, and
-    has a launch."""
+    """Return whether a function has a `jit` decorator and a launch in its own body: a kernel in the eager style."""
     return _is_decorated(node, "jit", "lazy_jit", "eager_jit") and has_launch(node)
 
 
 def _is_decorated(node: ast.Function, *names: str) -> bool:
-    """Return whether a decorator of the function, or what it calls, has one of these names."""
+    """Return whether a decorator of the function, called or not, has one of these names as its last name."""
     return any(_get_last_name(decorator) in names for decorator in node.decorators)
 
 
 def _get_last_name(node: ast.Expr) -> str | None:
-    """Return `c` for `c`, `a.b.c` and `a.b.c(…)`."""
+    """Return the last name of a dotted name, or of the function that a call calls; None for other expressions."""
     match node:
         case ast.Attribute(name=name) | ast.Name(id=name):
             return name
@@ -311,7 +319,9 @@ def _get_last_name(node: ast.Expr) -> str | None:
 def call_function(
     context: Context, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
 ) -> Value:
-    """Call a function of the file. The statements of a macro are elaborated into the kernel."""
+    """Call a function of the file and return its value; a macro's statements go into the kernel, kernels are refused.
+    Outside a kernel a macro is refused, too.
+    """
     node = function.node
     if isinstance(node, ast.Function) and function.kind == "macro" and context.dispatch.statements:
         positional, keywords = macros.resolve_reference_arguments(context, node, positional, keywords)
@@ -345,7 +355,7 @@ def call_function(
 def _enter_call(
     context: Context, function: Function, positional: list[Argument], keywords: dict[str, Argument], span: Span
 ) -> Iterator[None]:
-    """Enter the scope of a call, in which the parameters are bound to the arguments."""
+    """Bind the arguments in a new scope, and enter it and one level of the call budget for the `with`."""
     scope = _bind_arguments(context, function, positional, keywords, span)
     scope.given = {name: binding.value for name, binding in scope.names.items()}
     with context.budget.call(span), context.enter_scope(scope):

@@ -29,7 +29,9 @@ _REFERENCE_TYPES = (values.Member("T.Ref"), values.Member("T.Var"))
 def resolve_reference_arguments(
     context: Context, macro: ast.Function, positional: list[Argument], keywords: dict[str, Argument]
 ) -> tuple[list[Argument], dict[str, Argument]]:
-    """Return the arguments of a macro call, with references to variables or elements for parameters of type T.Ref."""
+    """Return a macro call's arguments, with those of `T.Ref` parameters replaced by references; refuse what cannot be
+    set.
+    """
     names = {p.name for p in macro.params if _is_reference(context, p.annotation)}
     count = len(macro.params)
     placed = [
@@ -45,7 +47,7 @@ def _is_reference(context: Context, annotation: ast.Expr | None) -> bool:
 
 
 def _make_reference(context: Context, argument: Argument, name: str) -> Argument:
-    """Make a reference to a variable, or to an element of a buffer with its indices evaluated now."""
+    """Return a reference to a variable, or to a buffer element with its indices frozen now; refuse other values."""
     value = argument.value
     if isinstance(value, tile.Load | values.SnapshotAccess) and value.buffer.name in context.variable_names:
         return Argument(value.buffer, argument.span)
@@ -60,7 +62,7 @@ def _make_reference(context: Context, argument: Argument, name: str) -> Argument
 
 
 def _freeze_index(context: Context, index: tile.Expr, span: Span) -> tile.Expr:
-    """Return the index, bound to a variable first if it reads elements that may change."""
+    """Return an index as it is, or, if it reads elements, emit a bind of its value and return the bound variable."""
     if not reads_elements(index):
         return index
     now = tile.Var(context.unique.take("index"), index.dtype)
@@ -72,7 +74,9 @@ def _freeze_index(context: Context, index: tile.Expr, span: Span) -> tile.Expr:
 
 
 def run_macro_body(context: Context, statements: tuple[ast.Stmt, ...]) -> values.Value:
-    """Elaborate the statements of a macro up to its `return`, and return the value of that."""
+    """Elaborate a macro's statements up to its `return`, also in an `if`, and return its value or None; refuse it in
+    loops. An `if` that contains a `return` takes the rest of the body into both branches.
+    """
     for place, statement in enumerate(statements):
         match statement:
             case ast.Return(value=value):
@@ -96,7 +100,7 @@ def run_macro_body(context: Context, statements: tuple[ast.Stmt, ...]) -> values
 
 
 def _has_return(statement: ast.Stmt) -> bool:
-    """Return whether the statement contains a `return` of this function."""
+    """Return whether a statement contains a `return`, without looking into nested functions."""
     if isinstance(statement, ast.Function):
         return False
     if isinstance(statement, ast.Return):
@@ -106,7 +110,7 @@ def _has_return(statement: ast.Stmt) -> bool:
 
 
 def _refuse_nested_return(statement: ast.For | ast.While | ast.With) -> NoReturn:
-    """Refuse a `return` of a macro inside a loop or a `with`."""
+    """Raise `misplaced-statement` at the `return` that a macro has inside a loop or a `with`."""
     where = next(n for n in ast.walk_nodes(statement) if isinstance(n, ast.Return))
     what = "a `with`" if isinstance(statement, ast.With) else "a loop"
     title = f"a macro cannot return inside {what}"
@@ -123,7 +127,9 @@ def _run_both_branches(
     orelse: tuple[ast.Stmt, ...],
     node: ast.If,
 ) -> values.Value:
-    """Elaborate both sides of a run-time condition, each with the statements after it, and select the result."""
+    """Elaborate both branches of a macro's run-time `if`: emit an `if` of their effects, or select a value; refuse both
+    at once.
+    """
     where = node.condition.span
     with context.guarded(), context.ledger.split_paths(where) as paths:
         with paths.path("holds", where), context.region("the branch", is_loop=False) as done:
@@ -145,7 +151,7 @@ def _run_both_branches(
 
 
 def _select_value(condition: Argument, first: values.Value, second: values.Value, span: Span) -> values.Value:
-    """Return the value that a condition selects at run time; tuples item by item."""
+    """Build a run-time select between two values, item by item for tuples of equal length."""
     if isinstance(first, tuple) and isinstance(second, tuple) and len(first) == len(second):
         return tuple(_select_value(condition, a, b, span) for a, b in zip(first, second, strict=True))
     return arithmetic.apply_select(condition, Argument(first, span), Argument(second, span), span)

@@ -20,7 +20,7 @@ _MUTATING_METHODS = ("append", "extend", "insert", "update")
 
 
 def assign_item(context: Context, target: ast.Expr, argument: Argument) -> None:
-    """Assign a value to a target that is neither a name nor a tuple of targets."""
+    """Rebind a list or dictionary's name to a copy with one item set; refuse all targets but `name[index]`."""
     match target:
         case ast.Subscript(value=ast.Name() as owner, indices=(index,)) if not isinstance(index, ast.Slice):
             changed = _set_item(_evaluate_owner(context, owner), context.value(index), argument, target.span)
@@ -34,7 +34,7 @@ def assign_item(context: Context, target: ast.Expr, argument: Argument) -> None:
 
 
 def try_mutating_call(context: Context, call: ast.Call) -> bool:
-    """Run a call statement if it is a mutating method of a list or a dictionary, and return whether it is one."""
+    """Rebind the name of `name.append(…)`, `extend`, `insert` or `update`; return False for any other call."""
     match call.function:
         case ast.Attribute(value=ast.Name() as owner, name=name) if name in _MUTATING_METHODS:
             value = context.value(owner)
@@ -49,7 +49,9 @@ def try_mutating_call(context: Context, call: ast.Call) -> bool:
 
 
 def _evaluate_owner(context: Context, node: ast.Expr) -> values.Value:
-    """Evaluate the value to change, and refuse a value that belongs to a host program."""
+    """Return the value of the list or dictionary to be changed; refuse functions, imported files and host programs'
+    values.
+    """
     value = context.value(node)
     if isinstance(value, values.Member | values.ForeignValue | values.Function | values.Namespace):
         title = f"{values.describe_value(value)} cannot be changed in a kernel file"
@@ -58,7 +60,7 @@ def _evaluate_owner(context: Context, node: ast.Expr) -> values.Value:
 
 
 def _set_item(owner: values.Value, key: values.Value, argument: Argument, span: Span) -> values.Value:
-    """Return a copy of a list or dictionary with one item replaced."""
+    """Return a copy of a list or dictionary with one item set; refuse other values and an index out of range."""
     if isinstance(owner, values.Dictionary):
         return python.make_dictionary((*owner.entries, values.DictionaryEntry(key, argument.value, argument.span)))
     if not isinstance(owner, tuple):
@@ -71,7 +73,9 @@ def _set_item(owner: values.Value, key: values.Value, argument: Argument, span: 
 
 
 def _rebind_name(context: Context, node: ast.Name, changed: values.Value) -> None:
-    """Bind a name to its changed value, where no other name can hold the old one. Errors: `bad-target`."""
+    """Bind a name to its changed value; refuse arguments, outer names, aliases and loops over the old value. Errors:
+    `bad-target`.
+    """
     before = context.value(node)
     binding = context.scope.names.get(node.id)
     if binding is None or context.scope.is_given(node.id):
@@ -89,12 +93,12 @@ def _rebind_name(context: Context, node: ast.Name, changed: values.Value) -> Non
 
 
 def _find_holders(scope: Scope, value: values.Value) -> list[str]:
-    """Return the names whose value is this object or contains it."""
+    """Return the names, in this scope and outer ones, whose value is this very object or contains it."""
     return [n for around in scope.walk_outwards() for n, b in around.names.items() if _has_value(b.value, value)]
 
 
 def _has_value(container: values.Value, value: values.Value) -> bool:
-    """Return whether a value is this very object, or contains it at any depth."""
+    """Return whether a value is this very object, or a tuple or dictionary that contains it at any depth."""
     if container is value:
         return True
     parts = container if isinstance(container, tuple) else ()
@@ -106,7 +110,7 @@ def _has_value(container: values.Value, value: values.Value) -> bool:
 def _call_mutator(
     name: str, owner: values.Value, positional: list[Argument], keywords: dict[str, Argument], span: Span
 ) -> values.Value:
-    """Return the list or dictionary that one of `_MUTATING_METHODS` would leave."""
+    """Return the new list or dictionary that `append`, `extend`, `insert` or `update` gives, with arguments checked."""
     if name == "update":
         return python.call_builtin("dict", [Argument(owner, span), *positional], keywords, span)
     count = 2 if name == "insert" else 1

@@ -17,7 +17,10 @@ ValueRanges = Mapping[str, tuple[int, int]]
 
 
 def check_access(context: Context, access: Access, span: Span, verb: Literal["read", "written"]) -> None:
-    """Check that one element may be accessed here. Errors: `fragment-index`, `wrong-scope`, `out-of-range`."""
+    """Raise an error for an index outside a tile, an element in tensor memory, or a fragment's outside T.Parallel.
+    Indices of tensors, and those under a condition, are not checked. Errors: `fragment-index`, `wrong-scope`,
+    `out-of-range`.
+    """
     buffer = access.buffer
     # Every thread has a copy of a single element.
     is_copied = buffer.name in context.variable_names or (verb == "read" and buffer.extents == (1,))
@@ -34,7 +37,7 @@ def check_access(context: Context, access: Access, span: Span, verb: Literal["re
 
 
 def check_loads(context: Context, expr: tile.Expr, span: Span) -> None:
-    """Check all elements that an expression reads."""
+    """Check the scope and bounds of every buffer element that an expression loads, raising an error for a bad one."""
     for part in tile.walk_expr(expr):
         if isinstance(part, tile.Load):
             check_access(context, Access(part.buffer, part.indices), span, "read")
@@ -43,14 +46,14 @@ def check_loads(context: Context, expr: tile.Expr, span: Span) -> None:
 def check_element(
     context: Context, buffer: tile.Buffer, indices: tuple[tile.Expr | IndexRange, ...], span: Span
 ) -> None:
-    """Check the indices of an element. Errors: `out-of-range`, where some value leads out of the tile."""
+    """Raise `out-of-range` if an element's index can leave its tile; slices and unknown ranges are not checked."""
     for index, size in zip(indices, buffer.shape, strict=True):
         if not isinstance(index, IndexRange):
             _check_extent(context, buffer, index, 1, size, span, "index")
 
 
 def check_box(context: Context, region: tile.Region) -> None:
-    """Check that a box lies in its tile. Errors: `out-of-range`."""
+    """Raise `out-of-range` if a box can leave its tile for some values of variables with known ranges."""
     for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True):
         _check_extent(context, region.buffer, start, extent, size, region.span, "box")
 
@@ -58,7 +61,9 @@ def check_box(context: Context, region: tile.Region) -> None:
 def _check_extent(
     context: Context, buffer: tile.Buffer, start: tile.Expr, extent: int, size: int, span: Span, subject: str
 ) -> None:
-    """Check an affine index whose variables have known ranges; others are not checked."""
+    """Raise `out-of-range` if `start` up to `start + extent` can leave 0 to `size`; skip variables without known
+    ranges.
+    """
     form, ranges = affine_form(start), context.ranges
     if not all(isinstance(atom, tile.Var) and atom.name in ranges for atom, _ in form.terms):
         return
@@ -74,7 +79,7 @@ def _check_extent(
 
 
 def _suggest_fix(context: Context, buffer: tile.Buffer, form: Affine) -> str | None:
-    """Suggest a fix for an index that depends on the block indices."""
+    """Return advice to remove block indices from an index of a tile, or None if it has none."""
     numbers = [var.name for var, _ in context.blocks if any(atom == var for atom, _ in form.terms)]
     if not numbers:
         return None
@@ -82,18 +87,18 @@ def _suggest_fix(context: Context, buffer: tile.Buffer, form: Affine) -> str | N
 
 
 def _find_extreme(form: Affine, ranges: ValueRanges, upper: int) -> int:
-    """Return the largest (`upper` = 1) or smallest (0) value of a sum."""
+    """Return the largest (`upper` = 1) or smallest (0) value of an affine form over its variables' ranges."""
     return form.constant + sum(factor * _find_extreme_value(atom, factor, ranges, upper) for atom, factor in form.terms)
 
 
 def _find_extreme_value(atom: tile.Expr, factor: int, ranges: ValueRanges, upper: int) -> int:
-    """Return the value of a variable that makes the sum largest (`upper` = 1) or smallest (0)."""
+    """Return the end of a variable's range at which `factor * variable` is largest (`upper` = 1) or smallest (0)."""
     assert isinstance(atom, tile.Var)
     return ranges[atom.name][upper if factor > 0 else 1 - upper]
 
 
 def _describe_extreme(form: Affine, ranges: ValueRanges, upper: int) -> str:
-    """Say at which values of the variables the sum is extreme."""
+    """Return ", where i = 7 and j = 0": the variable values at which a form is extreme; empty without variables."""
     variables = ((atom, factor) for atom, factor in form.terms if isinstance(atom, tile.Var))
     at = [f"{var.name} = {_find_extreme_value(var, factor, ranges, upper)}" for var, factor in variables]
     return f", where {' and '.join(at)}" if at else ""

@@ -46,7 +46,7 @@ REFUSE_PATH = "prelude.refuse"
 
 
 def call_prelude_function(context: Context, path: str, node: ast.Call) -> values.Value:
-    """Evaluate a call of a prelude function."""
+    """Run the body of a prelude function at compile time on a call's arguments, with spans in the kernel's text."""
     definition = read.find_definition(path)
     call = evaluate.bind_operands(context, definition.signature, node)
     given = call.arguments
@@ -58,6 +58,7 @@ def call_prelude_function(context: Context, path: str, node: ast.Call) -> values
         scope.bind(name, argument.value, argument.span)
 
     def find_span(part: ast.Node) -> Span:
+        """Return the span of the argument that a name stands for, or that of the whole call."""
         argument = given.get(part.id) if isinstance(part, ast.Name) else None
         return node.span if argument is None else argument.span
 
@@ -69,11 +70,12 @@ def call_prelude_function(context: Context, path: str, node: ast.Call) -> values
 
 @cache
 def _make_prelude_scope() -> Scope:
+    """Make, once, the scope of prelude functions: the language's names and `refuse`."""
     return Scope(make_language_scope(), "the prelude", names={"refuse": Binding(values.Member(REFUSE_PATH), NOWHERE)})
 
 
 def refuse_argument(context: Context, path: str, node: ast.Call) -> values.Value:
-    """Refuse an argument of a prelude function, as `refuse(parameter, wanted)` says."""
+    """Raise `wrong-argument` for the prelude's `refuse(parameter, wanted)`, pointing at the kernel's argument."""
     parameter, wanted = evaluate.evaluate_items(context, node.args)
     name = node.args[0].id if isinstance(node.args[0], ast.Name) else "an argument"
     title = f"{context.scope.region}: `{name}` must be {wanted.value}"
@@ -88,12 +90,14 @@ _SWIZZLED_SIGNATURE = Signature(
 
 
 def evaluate_call(context: Context, node: ast.Call) -> values.Value:
-    """Evaluate a call and check the size of its value."""
+    """Evaluate a call expression and return its value; raise an error if it is too large a run-time expression."""
     return context.budget.check_expression_size(_dispatch_call(context, node), node.span)
 
 
 def _dispatch_call(context: Context, node: ast.Call) -> values.Value:
-    """Evaluate a call by the kind of its function: a type, a method, a function or a name."""
+    """Evaluate a call as a conversion, method, function of the file or named operation, by its callee's value; refuse
+    others.
+    """
     function = context.value(node.function)
     match function:
         case DType():
@@ -113,7 +117,7 @@ def _dispatch_call(context: Context, node: ast.Call) -> values.Value:
 
 
 def _evaluate_only_operand(context: Context, node: ast.Call, name: str) -> Argument:
-    """Evaluate the one operand of a conversion."""
+    """Return the single positional operand of a conversion, with elements read; refuse any other arguments."""
     if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
         raise_error("wrong-argument", f"{name}(x) takes one value", node.span)
     return evaluate.evaluate_operand(context, node.args[0])
@@ -123,14 +127,14 @@ def _evaluate_only_operand(context: Context, node: ast.Call, name: str) -> Argum
 
 
 def _refuse_statement_method(context: Context, function: values.Method, node: ast.Call) -> NoReturn:
-    """Refuse `tile.pipeline(…)` and `emitter.mma(…)` as values, and `tile.data` as a function."""
+    """Raise an error for a method used as a value: `tile.pipeline(…)`, `emitter.mma(…)` or `tile.data(…)`."""
     if function.name == DATA:
         raise_error("not-callable", f"`.{DATA}` is not a function", node.function.span)
     raise_error("not-a-value", f".{function.name}() gives no value", node.span, help="write it as a statement")
 
 
 def _call_value_method(context: Context, function: values.Method, node: ast.Call) -> values.Value:
-    """Call a method of a Python value, or `astype`."""
+    """Call a method of a Python value, as `text.upper()`, and charge the budget; `astype` is a cast instead."""
     if function.name == CONVERSION_METHOD:
         return _evaluate_astype(context, function, node)
     operands = _evaluate_counted_operands(context, node)
@@ -139,7 +143,7 @@ def _call_value_method(context: Context, function: values.Method, node: ast.Call
 
 
 def _evaluate_astype(context: Context, function: values.Method, node: ast.Call) -> values.Value:
-    """Evaluate `x.astype(dtype)` as T.cast."""
+    """Return the cast that `x.astype(dtype)` asks for, as T.cast does."""
     call = evaluate.bind_operands(context, _ASTYPE_SIGNATURE, node)
     value = evaluate.read_element(context, Argument(function.owner, node.function.span))
     return build_cast(replace(call, arguments={"value": value, **call.arguments}))
@@ -161,24 +165,29 @@ _METHOD_EVALUATORS: dict[type, Callable[[Context, values.Method, ast.Call], valu
 def bind_signature(
     signature: Signature, evaluate_bound: Callable[[Context, Call], R], takes_values: bool = False
 ) -> Callable[[Context, str, ast.Call], R]:
-    """Make an evaluator that binds the arguments to a signature. `takes_values`: an indexed buffer among them is read
-    as an element."""
+    """Make a call evaluator that binds the arguments to a signature and passes the bound call on. `takes_values`: an
+    indexed buffer among them is read as an element.
+    """
     bind = evaluate.bind_operands if takes_values else evaluate.bind_call
     return lambda context, path, node: evaluate_bound(context, bind(context, signature, node))
 
 
 def _evaluate_swizzled_layout(context: Context, path: str, node: ast.Call) -> values.Swizzle:
+    """Return the swizzle that a `make_…swizzled_layout(buffer)` call names by its function's name."""
     evaluate.bind_call(context, _SWIZZLED_SIGNATURE, node)
     return values.Swizzle(values.SWIZZLES[path.rpartition(".")[2]])
 
 
 def _evaluate_tile_scheduler(context: Context, path: str, node: ast.Call) -> values.TileScheduler:
+    """Make the tile scheduler of a call, with the GPU's number of multiprocessors as its default."""
     operands = evaluate.evaluate_operands(context, node)
     return tile_scheduler.make_tile_scheduler(*operands, node.span, context.machine.multiprocessors())
 
 
 def _evaluate_scalar_function(context: Context, path: str, node: ast.Call) -> values.Value:
-    """Evaluate a function of `ops.functions.scalar`, as T.max or T.if_then_else."""
+    """Evaluate a scalar function such as T.max; refuse tiles for T.max and T.min, and side effects in T.if_then_else's
+    sides.
+    """
     function = FUNCTIONS[path]
     if not function.is_guarded:
         positional, keywords = evaluate.evaluate_operands(context, node)
@@ -191,7 +200,7 @@ def _evaluate_scalar_function(context: Context, path: str, node: ast.Call) -> va
 
 
 def _refuse_tile_operand(path: str, positional: list[Argument], node: ast.Call) -> None:
-    """Refuse the maximum or minimum of a whole tile, or of a part of one. With two values it is one of elements."""
+    """Raise `not-a-scalar` if T.max or T.min is given a tile or a part of one, and suggest a reduction."""
     for argument in positional:
         value = argument.value
         buffer = value.buffer if isinstance(value, values.Access) and value.has_extent else value
@@ -206,7 +215,7 @@ def _refuse_tile_operand(path: str, positional: list[Argument], node: ast.Call) 
 def _evaluate_guarded_operands(
     context: Context, signature: Signature, node: ast.Call
 ) -> tuple[list[Argument], dict[str, Argument]]:
-    """Evaluate the operands of T.if_then_else and its like: a condition, then sides of which one runs."""
+    """Evaluate the condition, then the sides, of T.if_then_else and its like; refuse side effects in a side."""
     condition = signature.parameters[0].name
     sides = replace(node, args=node.args[1:], keywords=tuple(k for k in node.keywords if k.name != condition))
     chosen = replace(node, args=node.args[:1], keywords=tuple(k for k in node.keywords if k.name == condition))
@@ -218,7 +227,9 @@ def _evaluate_guarded_operands(
 
 
 def _evaluate_builtin(context: Context, path: str, node: ast.Call) -> values.Value:
-    """Evaluate a builtin function of Python, and count what it looks at in the budget."""
+    """Evaluate a Python built-in such as `len`, charging the budget unless it takes constant time; refuse tiles for
+    `max`.
+    """
     if path in python.CONSTANT_TIME_NAMES:
         return python.call_builtin(path, *evaluate.evaluate_operands(context, node), node.span)
     positional, keywords = _evaluate_counted_operands(context, node)
@@ -228,7 +239,7 @@ def _evaluate_builtin(context: Context, path: str, node: ast.Call) -> values.Val
 
 
 def _evaluate_counted_operands(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
-    """Evaluate operands, and count all their parts in the budget."""
+    """Evaluate a call's operands, positional and keyword, and charge the budget for all their parts."""
     positional, keywords = evaluate.evaluate_operands(context, node)
     for argument in (*positional, *keywords.values()):
         context.budget.look(argument.value, argument.span)
@@ -236,7 +247,7 @@ def _evaluate_counted_operands(context: Context, node: ast.Call) -> tuple[list[A
 
 
 def _evaluate_attribute_function(context: Context, path: str, node: ast.Call) -> values.Value:
-    """Evaluate getattr(owner, name), also with a default, or hasattr(owner, name)."""
+    """Evaluate `getattr(owner, name[, default])` or `hasattr(owner, name)`; a bad owner is still an error."""
     counts = (2,) if path == "hasattr" else (2, 3)
     arguments = [a for a in node.args if not isinstance(a, ast.Starred)]
     if len(arguments) not in counts or len(arguments) < len(node.args) or node.keywords:
@@ -259,7 +270,7 @@ def _evaluate_attribute_function(context: Context, path: str, node: ast.Call) ->
 
 
 def refuse_unknown_call(context: Context, path: str, node: ast.Call) -> NoReturn:
-    """Refuse the call of a name that has no value here."""
+    """Raise the error for a call of a name that has no value at the top of a file."""
     refuse_call(path, node)
 
 

@@ -43,14 +43,16 @@ METHOD_SIGNATURES = {
 
 
 def make_emitter(context: Context, call: Call) -> MmaEmitter:
-    """Make the emitter of a call, whose warps must divide the tiles into whole instructions."""
+    """Build a T.TensorCoreIntrinEmitter; refuse tiles of a warp that are not whole mma instructions. Errors: a size
+    that is not positive, A of less than 8 bits.
+    """
     sizes = ("block_row_warps", "block_col_warps", "warp_row_tiles", "warp_col_tiles", "chunk")
     for name in sizes:
         if call.read_integer(name) < 1:
             call.refuse(name, "a positive integer")
     a, b, c = (call.read_dtype(name) for name in ("a_dtype", "b_dtype", "accum_dtype"))
-    turned_a, turned_b = (call.read_boolean(name) for name in ("a_transposed", "b_transposed"))
-    made = MmaEmitter(a, b, c, turned_a, turned_b, *map(call.read_integer, sizes))
+    transposed_a, transposed_b = (call.read_boolean(name) for name in ("a_transposed", "b_transposed"))
+    made = MmaEmitter(a, b, c, transposed_a, transposed_b, *map(call.read_integer, sizes))
     if made.a_dtype.bits < 8:
         call.refuse("a_dtype", "a type of at least 8 bits")
     rows, _, depth = made.micro_shape
@@ -64,7 +66,7 @@ def make_emitter(context: Context, call: Call) -> MmaEmitter:
 
 
 def resolve_attribute(emitter: MmaEmitter, node: ast.Attribute) -> Value:
-    """Evaluate `emitter.name`: a number that TileLang's class has, or a method."""
+    """Return the value of `emitter.name`: a number, type or method of TileLang's class; refuse other names."""
     if node.name in METHOD_SIGNATURES:
         return Method(emitter, node.name)
     if node.name not in _ATTRIBUTES:
@@ -76,9 +78,10 @@ def resolve_attribute(emitter: MmaEmitter, node: ast.Attribute) -> Value:
 
 
 def _make_field_reader(name: str) -> Callable[[MmaEmitter], Value]:
-    """Return a function that reads this field."""
+    """Return a function that reads the field with this name from an emitter."""
 
     def read_field(emitter: MmaEmitter) -> Value:
+        """Return an emitter's field `name`."""
         value: Value = getattr(emitter, name)
         return value
 
@@ -86,7 +89,7 @@ def _make_field_reader(name: str) -> Callable[[MmaEmitter], Value]:
 
 
 def _count_registers(first: int, second: int) -> Callable[[MmaEmitter], Value]:
-    """Return a function that counts a thread's elements of the micro tile with these two of M, N and K."""
+    """Return a function that counts one thread's elements of an emitter's micro tile along two axes of (M, N, K)."""
     return lambda emitter: emitter.micro_shape[first] * emitter.micro_shape[second] // WARP_THREADS
 
 

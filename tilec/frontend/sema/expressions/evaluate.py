@@ -32,19 +32,22 @@ _MAX_INLINED_OPERATIONS = 200
 
 
 def evaluate_argument(context: Context, node: ast.Expr) -> Argument:
-    """Evaluate a value as it is: an indexed buffer may still become a box of a copy."""
+    """Evaluate an expression, keeping an indexed buffer as an access instead of a load. It may still become a box of a
+    copy.
+    """
     return Argument(context.value(node), node.span, _find_string_place(context, node))
 
 
 def _find_string_place(context: Context, node: ast.Expr) -> Span | None:
-    """Return where the file defines the string that a name stands for. A mistake in it is one, however often the name
-    is used."""
+    """Return the span where the file writes the string that a name stands for, or None for anything else. A mistake in
+    it is one, however often the name is used.
+    """
     binding = context.scope.find(node.id) if isinstance(node, ast.Name) else None
     return binding.written if binding is not None and isinstance(binding.value, str) else None
 
 
 def evaluate_operand(context: Context, node: ast.Expr) -> Argument:
-    """Evaluate a value to compute with: an indexed buffer is read as one of its elements."""
+    """Evaluate an expression to compute with: an indexed buffer becomes a load of the element."""
     return read_element(context, evaluate_argument(context, node))
 
 
@@ -56,15 +59,16 @@ class PendingValues:
         self.pending: list[tuple[Argument, reading.Moment]] = []
 
     def add(self, argument: Argument) -> None:
+        """Add a value together with the moment of its evaluation."""
         self.pending.append((argument, reading.mark_moment(self.context)))
 
     def values(self) -> list[Argument]:
-        """Return all values, each as it was when it was evaluated."""
+        """Return all values as they were when added, emitting binds for those that later statements change."""
         return [reading.settle_argument(self.context, argument, moment) for argument, moment in self.pending]
 
 
 def evaluate_items(context: Context, nodes: tuple[ast.Expr | ast.Starred, ...]) -> list[Argument]:
-    """Evaluate a row of values, in which `*value` stands for its items."""
+    """Return the values of a row of expressions in order, with `*value` replaced by its items."""
     values = PendingValues(context)
     for node in nodes:
         _add_item(context, node, values)
@@ -72,7 +76,7 @@ def evaluate_items(context: Context, nodes: tuple[ast.Expr | ast.Starred, ...]) 
 
 
 def _add_item(context: Context, node: ast.Expr | ast.Starred, values: PendingValues) -> None:
-    """Add a value to `values`, or the items of `*value`."""
+    """Evaluate one expression into `values`; for `*value`, add each of its items and charge the budget."""
     if not isinstance(node, ast.Starred):
         values.add(evaluate_argument(context, node))
         return
@@ -83,7 +87,9 @@ def _add_item(context: Context, node: ast.Expr | ast.Starred, values: PendingVal
 
 
 def evaluate_arguments(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
-    """Evaluate positional and keyword arguments. The span of a keyword argument includes its name."""
+    """Evaluate a call's arguments, expanding `*` and `**`; indexed buffers stay accesses; refuse `**` of no dictionary.
+    The span of a keyword argument includes its name.
+    """
     values = PendingValues(context)
     for arg in node.args:
         _add_item(context, arg, values)
@@ -105,29 +111,29 @@ def evaluate_arguments(context: Context, node: ast.Call) -> tuple[list[Argument]
 
 
 def evaluate_operands(context: Context, node: ast.Call) -> tuple[list[Argument], dict[str, Argument]]:
-    """Evaluate positional and keyword arguments to compute with."""
+    """Evaluate a call's positional and keyword arguments, with every indexed buffer read as an element."""
     positional, keywords = evaluate_arguments(context, node)
     return [read_element(context, a) for a in positional], {k: read_element(context, a) for k, a in keywords.items()}
 
 
 def bind_call(context: Context, signature: Signature, node: ast.Call) -> Call:
-    """Bind the arguments of a call to a signature, each as it is."""
+    """Evaluate a call's arguments and bind them to a signature; indexed buffers stay accesses."""
     return bind_arguments(signature, *evaluate_arguments(context, node), node.span)
 
 
 def bind_operands(context: Context, signature: Signature, node: ast.Call) -> Call:
-    """Bind the arguments of a call to a signature, indexed buffers among them read as elements."""
+    """Evaluate a call's arguments and bind them to a signature; indexed buffers are read as elements."""
     return bind_arguments(signature, *evaluate_operands(context, node), node.span)
 
 
 def find_callee(context: Context, node: ast.Call) -> str | None:
-    """Return the dotted name of the callee, if it is a name of the language."""
+    """Return the dotted name of a call's function, or None if it is no name of a module such as `T`."""
     function = context.value(node.function)
     return function.path if isinstance(function, Member) else None
 
 
 def decide_condition(context: Context, node: ast.Expr) -> bool:
-    """Evaluate a condition that is known at compile time. Errors: `not-a-constant`."""
+    """Return a condition's truth value at compile time; raise `not-a-constant` if it is known only at run time."""
     condition = arithmetic.as_condition(evaluate_operand(context, node))
     if not isinstance(condition, bool):
         title = "this condition must be known at compile time"
@@ -137,7 +143,9 @@ def decide_condition(context: Context, node: ast.Expr) -> bool:
 
 
 def evaluate_access(context: Context, buffer: tile.Buffer, node: ast.Subscript) -> Access:
-    """Evaluate `buffer[...]`, with as many indices as dimensions."""
+    """Evaluate `buffer[…]` to an access with int32 indices or ranges; raise `wrong-rank` for a wrong number of them.
+    Indices that later ones change are bound first.
+    """
     indices = node.indices
     if len(indices) == 1 and isinstance(indices[0], ast.Tuple):
         indices = tuple(i for i in indices[0].items if not isinstance(i, ast.Starred))
@@ -166,7 +174,9 @@ def evaluate_access(context: Context, buffer: tile.Buffer, node: ast.Subscript) 
 def _evaluate_index_or_slice(
     context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, dim: int
 ) -> tile.Expr | IndexRange:
-    """Evaluate one index: an expression, or the range of a slice `start:stop`."""
+    """Evaluate one index to int32, or a slice or T.Ramp to a range; refuse empty slices, steps other than 1, run-time
+    extents.
+    """
     if isinstance(node, ast.Call) and find_callee(context, node) == RAMP_SIGNATURE.name:
         return _evaluate_ramp(context, node)
     if not isinstance(node, ast.Slice):
@@ -193,7 +203,9 @@ RAMP_SIGNATURE = Signature("T.Ramp", (Parameter("base"), Parameter("stride"), Pa
 
 
 def _evaluate_ramp(context: Context, node: ast.Call) -> IndexRange:
-    """Evaluate T.Ramp as an index: the slice of the elements that it counts."""
+    """Evaluate `T.Ramp(base, stride, lanes)` as a slice of `lanes` elements from `base`; refuse strides other than
+    1.
+    """
     call = bind_operands(context, RAMP_SIGNATURE, node)
     if call["stride"].value != 1:
         call.refuse("stride", "1: a slice has no gaps")
@@ -207,7 +219,7 @@ def _evaluate_ramp(context: Context, node: ast.Call) -> IndexRange:
 
 
 def _inline_definitions(context: Context, expr: tile.Expr) -> tile.Expr:
-    """Replace variables of the expression by their definitions."""
+    """Replace variables in an expression by their definitions, repeatedly, until none is left or it is too large."""
     while definitions := {
         v: context.definitions[v] for v in tile.walk_expr(expr) if isinstance(v, tile.Var) and v in context.definitions
     }:
@@ -218,7 +230,7 @@ def _inline_definitions(context: Context, expr: tile.Expr) -> tile.Expr:
 
 
 def evaluate_index(context: Context, node: ast.Expr) -> tile.Expr:
-    """Evaluate an integer index, as int32."""
+    """Evaluate an index and convert it to int32; raise `wrong-dtype` for a float or a truth value."""
     expr = as_expr(evaluate_operand(context, node))
     if expr.dtype.is_float or expr.dtype == BOOL:
         raise_error("wrong-dtype", "an index must be an integer", node.span, f"this is {expr.dtype}")
@@ -229,7 +241,9 @@ _LOW, _HIGH = integer_range(INT32)
 
 
 def as_index(expr: tile.Expr, ranges: Mapping[str, tuple[int, int]]) -> tile.Expr:
-    """Convert an integer to int32. `ranges` are the smallest and largest values of variables, by name."""
+    """Convert an integer expression to int32, clamping a 64-bit value that may not fit, and fold constants. `ranges`
+    are the smallest and largest values of variables, by name.
+    """
     intervals: dict[tile.Var, Interval] = (
         {} if expr.dtype.bits < 64 else {tile.Var(name): ends for name, ends in ranges.items()}
     )
@@ -237,7 +251,7 @@ def as_index(expr: tile.Expr, ranges: Mapping[str, tuple[int, int]]) -> tile.Exp
 
 
 def _narrow_index(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.Expr:
-    """Return a 64-bit expression as int32, computed in 32 bits where `ranges` prove that it fits."""
+    """Convert an integer expression to int32: computed in 32 bits where it must fit, else in 64 bits and clamped."""
     if expr.dtype.bits < 64:
         return cast_expr(expr, INT32)
     match expr:
@@ -257,7 +271,9 @@ def _narrow_index(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.
 
 
 def _fits_int32(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> bool:
-    """Return whether all values of a 64-bit expression are known to fit int32."""
+    """Return whether a 64-bit expression must fit int32: cast from a narrower integer but uint32, or by variables'
+    ranges.
+    """
     source = expr.a.dtype if isinstance(expr, tile.Cast) else None
     if source is not None and source.kind != "float" and source.bits < 64 and source != UINT32:
         return True

@@ -50,13 +50,16 @@ from tilec.support.diagnostics import raise_error
 
 
 def _evaluate_constant(context: Context, node: ast.Constant) -> Value:
+    """Return True, False or None for their names, and refuse `...`."""
     if node.name == "...":
         raise_error("unsupported-syntax", "`...` is no value", node.span)
     return {"True": True, "False": False, "None": None}[node.name]
 
 
 def _evaluate_name(context: Context, node: ast.Name) -> Value:
-    """Return the value of a name. A variable is loaded in the statement, or before it where `context.is_held`."""
+    """Return a name's value; a T.alloc_var variable becomes a load, kept in a new variable if `context.is_held`; refuse
+    others. Refused are unknown names, and tiles of a pipeline that are named without their stage.
+    """
     value, span = context.scope.read(node.id, node.span), node.span
     if isinstance(value, SnapshotExpr):
         value = value.read()
@@ -74,23 +77,29 @@ def _evaluate_name(context: Context, node: ast.Name) -> Value:
 
 
 def _evaluate_joined_string(context: Context, node: ast.JoinedString) -> Value:
+    """Evaluate an f-string, whose parts must be known at compile time, to a string."""
     return python.join_text([_format_part(context, p) for p in node.parts], node.span)
 
 
 def _format_part(context: Context, part: ast.String | ast.Formatted) -> str:
-    """Evaluate one part of an f-string."""
+    """Return the text of one part of an f-string: its literal text, or its value formatted as Python does."""
     if isinstance(part, ast.String):
         return part.value
     return python.format_value(evaluate.evaluate_operand(context, part.value), part.conversion, part.spec)
 
 
 def _evaluate_sequence(context: Context, node: ast.Tuple | ast.List) -> Value:
+    """Evaluate a tuple or list display to a Python tuple or `ListValue`, and charge the budget; refuse pipeline stages
+    in it.
+    """
     items = (pipelines.check_container_item(a) for a in evaluate.evaluate_items(context, node.items))
     return context.budget.look(ListValue(items) if isinstance(node, ast.List) else tuple(items), node.span)
 
 
 def _evaluate_dict(context: Context, node: ast.Dict) -> Value:
-    """Evaluate `{key: value, …}`, keys and values in the order of the text."""
+    """Evaluate `{key: value, …}` to a `Dictionary`, entries in the order of the text; refuse pipeline stages as
+    values.
+    """
     pairs = ((key, value, key.span.to(value.span)) for key, value in node.items)
     keys, values = [], evaluate.PendingValues(context)
     for key, value, span in pairs:
@@ -101,7 +110,9 @@ def _evaluate_dict(context: Context, node: ast.Dict) -> Value:
 
 
 def _evaluate_comprehension(context: Context, node: ast.Comprehension) -> Value:
-    """Evaluate a comprehension to a list or a dictionary; a generator becomes a list."""
+    """Evaluate a comprehension to a list or dictionary, a generator to a list; refuse side effects in a generator's
+    items.
+    """
     context.budget.count_comprehension(node.span)
     with context.enter_scope(Scope(context.scope, "the comprehension", is_function=True)):
         if node.kind == "generator":
@@ -115,7 +126,7 @@ def _evaluate_comprehension(context: Context, node: ast.Comprehension) -> Value:
 
 
 def _evaluate_entries(context: Context, node: ast.Comprehension) -> list[DictionaryEntry]:
-    """Evaluate the entries of a comprehension in order, each with the values of its own moment."""
+    """Return the entries of a comprehension in order, each value as it was when its iteration evaluated it."""
     entries, values = [], evaluate.PendingValues(context)
     for entry in _iterate_clauses(context, node, node.clauses):
         entries.append(entry)
@@ -126,7 +137,9 @@ def _evaluate_entries(context: Context, node: ast.Comprehension) -> list[Diction
 def _iterate_clauses(
     context: Context, node: ast.Comprehension, clauses: tuple[ast.Clause, ...]
 ) -> Iterator[DictionaryEntry]:
-    """Yield an entry for each item that the clauses run over. Entries of a list have no key."""
+    """Yield the entry of each combination of items that a comprehension's clauses let through; refuse pipeline stages.
+    Entries of a list have no key.
+    """
     if not clauses:
         element = pipelines.check_container_item(evaluate.evaluate_argument(context, node.element))
         key, value = (None, element) if node.value is None else (element, context.value(node.value))
@@ -146,7 +159,9 @@ def _iterate_clauses(
 
 
 def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
-    """Evaluate `owner.name`: a name of a module, or an attribute or method of a value."""
+    """Evaluate `owner.name` by the kind of owner: a module, value with methods, dtype, buffer, element, stage; refuse
+    others. Errors: `unknown-attribute`, `foreign-call`.
+    """
     _refuse_foreign(context, node)
     owner = context.value(node.value)
     if isinstance(owner, Member):
@@ -193,7 +208,7 @@ _DTYPE_ATTRIBUTES: dict[str, Callable[[DType], Value]] = {
 
 
 def _evaluate_element_attribute(owner: tile.Expr | Access, name: str) -> Value:
-    """Evaluate `x.dtype` or `x.astype` of an element, or of an expression."""
+    """Return the dtype or the `astype` method of an element or expression, or None for any other attribute."""
     if name == python.CONVERSION_METHOD:
         return Method(owner, name)
     if name != "dtype":
@@ -204,7 +219,7 @@ def _evaluate_element_attribute(owner: tile.Expr | Access, name: str) -> Value:
 
 
 def _suggest_instead_of_attribute(owner: Value, name: str) -> str | None:
-    """Return what to write in place of an attribute or a method that a tile, or a part of one, does not have."""
+    """Return what to write instead of an unknown attribute of a tile or a part of one; None for other owners."""
     buffer = owner.buffer if isinstance(owner, Access) else owner
     if not isinstance(buffer, tile.Buffer):
         return None
@@ -213,7 +228,7 @@ def _suggest_instead_of_attribute(owner: Value, name: str) -> str | None:
 
 
 def _refuse_foreign(context: Context, node: ast.Attribute) -> None:
-    """Refuse `np.sum` and `tl.dot` in a file that imports no such module."""
+    """Raise an error for an attribute of a known module, as `np.sum`, that the file has not imported."""
     owner = node.value
     if isinstance(owner, ast.Name) and owner.id in MODULES and context.scope.find(owner.id) is None:
         if (dtype := TYPES_BY_NAME.get(node.name)) is not None:
@@ -227,7 +242,9 @@ def _refuse_foreign(context: Context, node: ast.Attribute) -> None:
 
 
 def _evaluate_member(context: Context, owner: str, node: ast.Attribute) -> Value:
-    """Evaluate a dotted name of a module: a constant, a type, or a name that can be called."""
+    """Evaluate a dotted name of a module to a constant, dtype, vector type, warp policy or callable name; refuse
+    others.
+    """
     path = f"{owner}.{node.name}"
     if owner == "tilelang" and node.name == "language":
         return Member("T")
@@ -255,6 +272,7 @@ def _evaluate_member(context: Context, owner: str, node: ast.Attribute) -> Value
 
 
 def _evaluate_unary(context: Context, node: ast.Unary) -> Value:
+    """Evaluate a unary operator on an element or Python value, and check the size of the result."""
     operand = evaluate.evaluate_operand(context, node.operand)
     return context.budget.check_expression_size(_UNARY_OPERATORS[node.op](operand), node.span)
 
@@ -268,7 +286,9 @@ _UNARY_OPERATORS: dict[ast.UnaryOp, Callable[[Argument], Value]] = {
 
 
 def _evaluate_binary(context: Context, node: ast.Binary) -> Value:
-    """Evaluate `left op right`; the left operand keeps its value if the right one changes it."""
+    """Evaluate `left op right`, keeping the left value if evaluating the right one changes it; refuse too large
+    results.
+    """
     left = evaluate.evaluate_operand(context, node.left)
     moment = reading.mark_moment(context)
     right = evaluate.evaluate_operand(context, node.right)
@@ -278,7 +298,9 @@ def _evaluate_binary(context: Context, node: ast.Binary) -> Value:
 
 
 def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
-    """Evaluate a chain of comparisons, as `0 <= i < n`, up to the first that is known to fail."""
+    """Evaluate a chain of comparisons, as `0 <= i < n`, up to the first false at compile time; refuse side effects
+    after it. Operands that run only if the earlier comparisons hold may have none.
+    """
     result: Value = True
     left = evaluate.evaluate_operand(context, node.first)
     for op, right_node in zip(node.ops, node.rest, strict=True):
@@ -299,7 +321,7 @@ def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
 
 
 def _compare_pair(context: Context, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
-    """Compare two operands, also by `in` and `is`."""
+    """Return the result of one comparison, also by `in` and `not in`; `is` holds for equal values of the same type."""
     for side in (left, right):
         if not isinstance(side.value, range):
             context.budget.look(side.value, side.span)
@@ -312,7 +334,9 @@ def _compare_pair(context: Context, op: ast.CompareOp, left: Argument, right: Ar
 
 
 def _evaluate_boolean(context: Context, node: ast.Boolean) -> Value:
-    """Evaluate `and` or `or`; the right side only where the left one does not decide."""
+    """Evaluate `and` or `or`, skipping the right side if the left one decides; refuse side effects in it at run
+    time.
+    """
     left = arithmetic.as_condition(evaluate.evaluate_operand(context, node.left))
     if isinstance(left, bool) and left == (node.op == "or"):
         # As in Python, the other side is not evaluated.
@@ -326,7 +350,9 @@ def _evaluate_boolean(context: Context, node: ast.Boolean) -> Value:
 
 
 def _evaluate_conditional(context: Context, node: ast.Conditional) -> Value:
-    """Evaluate `then if condition else orelse`: one side, or a selection at run time."""
+    """Evaluate `then if condition else orelse`: one side at compile time, else a run-time select; refuse its side
+    effects.
+    """
     test = evaluate.evaluate_operand(context, node.condition)
     decided = arithmetic.as_condition(test)
     if isinstance(decided, bool):
@@ -344,7 +370,7 @@ def _evaluate_conditional(context: Context, node: ast.Conditional) -> Value:
 
 
 def _evaluate_subscript(context: Context, node: ast.Subscript) -> Value:
-    """Evaluate `owner[…]`: an access of a buffer or of a stage's tile, or an item of a Python value."""
+    """Evaluate `owner[…]` to a buffer access, or to an item or slice of a Python value; refuse other owners."""
     owner = context.value(node.value)
     if isinstance(owner, StageTile):
         return pipelines.access_stage_tile(context, owner, node)
@@ -358,7 +384,9 @@ def _evaluate_subscript(context: Context, node: ast.Subscript) -> Value:
 
 
 def _evaluate_item(context: Context, owner: tuple[Value, ...] | str | range | Dictionary, node: ast.Subscript) -> Value:
-    """Evaluate an item or a slice of a tuple, string, range or dictionary."""
+    """Return an item or slice of a tuple, string, range or dictionary at a compile-time index; refuse several
+    indices.
+    """
     if len(node.indices) != 1:
         raise_error("wrong-argument", "a tuple is indexed by one number known at compile time", node.span)
     (index,) = node.indices

@@ -20,7 +20,9 @@ from tilec.support.source import Span
 
 
 def is_distributed_element(context: Context, access: Access) -> bool:
-    """Return whether only some threads hold the element, at a place where all threads run."""
+    """Return whether an access is one element of a fragment, outside T.Parallel and roles. Elements of variables and
+    reducers, and vectors, are excluded.
+    """
     buffer = access.buffer
     is_element = buffer.lanes == 1 and not access.has_extent
     is_tile = (
@@ -30,7 +32,9 @@ def is_distributed_element(context: Context, access: Access) -> bool:
 
 
 def store_element(context: Context, access: Access, value: Callable[[tile.Expr], Argument], span: Span) -> None:
-    """Store `value` of the old element in the element."""
+    """Emit a nest over the whole fragment that sets one element to `value` of its old content; refuse what differs by
+    thread. The index and the value must be the same in all threads.
+    """
     if not context.guards:
         check_element(context, access.buffer, access.indices, span)
     per_thread.require_known_threads(context, span, f"setting an element of {access.buffer.name}")
@@ -44,7 +48,9 @@ def store_element(context: Context, access: Access, value: Callable[[tile.Expr],
 
 
 def broadcast_element(context: Context, access: Access, span: Span) -> tile.Expr:
-    """Broadcast the element through shared memory, and return a load of it."""
+    """Emit a copy of a fragment element to new shared memory, warn, and return a load of it; refuse an index that
+    varies. A fragment of one element is loaded directly.
+    """
     buffer = access.buffer
     if buffer.extents == (1,):  # every thread has a copy
         return tile.Load(buffer, tuple(i for i in access.indices if isinstance(i, EXPR_TYPES)))
@@ -67,7 +73,9 @@ def broadcast_element(context: Context, access: Access, span: Span) -> tile.Expr
 
 
 def _make_element_nest(context: Context, access: Access, span: Span) -> tuple[tuple[tile.Var, ...], tile.Expr | None]:
-    """Return the variables of a nest over the fragment, and the condition that they are at the element."""
+    """Make loop variables over a fragment, and the condition that they equal the indices, None for always; refuse
+    varying ones.
+    """
     buffer = access.buffer
     variables = tuple(tile.Var(context.unique.take(f"{buffer.name}_place")) for _ in buffer.shape)
     conditions: list[tile.Expr] = []

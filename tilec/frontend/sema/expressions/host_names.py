@@ -70,7 +70,9 @@ _CONST_SIGNATURE = Signature(
 
 
 def resolve_host_name(path: str) -> Value:
-    """Resolve a dotted name of a module to a name of the language, or to a value."""
+    """Return the value, dtype or language name that a dotted host name, as `torch.float16`, stands for. Any other name
+    stays a member of its module.
+    """
     path = path.removeprefix("tilelang.") if path.startswith("tilelang.tvm") else path
     name = path.rpartition(".")[2]
     if path in _CONSTANTS:
@@ -84,12 +86,13 @@ def resolve_host_name(path: str) -> Value:
 
 
 def _evaluate_next_power(context: Context, path: str, node: ast.Call) -> Value:
+    """Return the smallest power of two that is at least `n`, known at compile time."""
     call = evaluate.bind_operands(context, _NEXT_POWER_SIGNATURE, node)
     return 1 << max(call.read_integer("n") - 1, 0).bit_length()
 
 
 def _evaluate_const(context: Context, path: str, node: ast.Call) -> Value:
-    """Evaluate a typed constant."""
+    """Evaluate TVM's `const(value, dtype)` to a number of the dtype; refuse a value known only at run time."""
     call = evaluate.bind_operands(context, _CONST_SIGNATURE, node)
     if not isinstance(call["value"].value, int | float):
         call.refuse("value", "a number known at compile time")
@@ -97,7 +100,7 @@ def _evaluate_const(context: Context, path: str, node: ast.Call) -> Value:
 
 
 def _evaluate_fp8_type(context: Context, path: str, node: ast.Call) -> Value:
-    """Evaluate `determine_fp8_type("e5m2")`: the dtype with this format, as NVIDIA's GPUs have it."""
+    """Return the dtype for `determine_fp8_type("e5m2")`: float8_e4m3fn or float8_e5m2; refuse other formats."""
     call = evaluate.bind_operands(context, _FP8_TYPE_SIGNATURE, node)
     found = call["fp8_format"].value
     if not isinstance(found, str) or found not in _FP8_TYPES:
@@ -106,20 +109,20 @@ def _evaluate_fp8_type(context: Context, path: str, node: ast.Call) -> Value:
 
 
 def _evaluate_e_factor(context: Context, path: str, node: ast.Call) -> Value:
-    """Evaluate get_e_factor: the elements of A that one element of the metadata of T.gemm_sp is for."""
+    """Return the number of elements of A that one T.gemm_sp metadata element describes, for `get_e_factor`."""
     call = evaluate.bind_operands(context, _E_FACTOR_SIGNATURE, node)
     group = 2 if as_dtype(call["a_dtype"]).bits == 32 else 4
     return as_dtype(call["meta_dtype"]).bits // _METADATA_BITS * group
 
 
 def _evaluate_e_replication(context: Context, path: str, node: ast.Call) -> Value:
-    """Evaluate get_e_replicate_factor: the neighbouring threads that hold the same metadata."""
+    """Return 1 for A of at most 8 bits, else 2: the neighbouring threads that hold the same T.gemm_sp metadata."""
     call = evaluate.bind_operands(context, _E_REPLICATION_SIGNATURE, node)
     return 1 if as_dtype(call["a_dtype"]).bits <= 8 else 2
 
 
 def _evaluate_early_swizzle(context: Context, path: str, node: ast.Call) -> Value:
-    """Evaluate get_swizzle_layout of BitBLAS, whose result has no part of the row: the row, and the column in it."""
+    """Return the row and column of an element in a swizzled tile, for a call of BitBLAS's get_swizzle_layout."""
     call = evaluate.bind_call(context, _EARLY_SWIZZLE_SIGNATURE, node)
     place = context.dispatch.values[_SWIZZLE](context, _SWIZZLE, node)
     assert isinstance(place, tuple)
@@ -129,7 +132,7 @@ def _evaluate_early_swizzle(context: Context, path: str, node: ast.Call) -> Valu
 
 
 def resolve_attribute(context: Context, path: str) -> Value:
-    """Resolve a dotted name that may depend on the target."""
+    """Resolve a dotted host name, with PyTorch's device properties taken from the target's GPU."""
     if path.startswith("torch.cuda.get_device_properties()."):
         (major, minor), count = context.machine.capability(), context.machine.multiprocessors()
         properties: dict[str, Value] = {"multi_processor_count": count, "major": major, "minor": minor}

@@ -25,7 +25,9 @@ LAYOUT_SIGNATURE = Signature("T.Layout", (Parameter("shape"), Parameter("forward
 
 
 def make_fragment_layout(context: Context, call: Call) -> tile.LoopLayout:
-    """Make the layout of T.Fragment: the thread of each element, and its index among the elements of the thread."""
+    """Build T.Fragment's loop layout: formulas of each element's thread and index there, by its lambdas; refuse missing
+    ones. Copies by `replicate=` are dropped where the formulas do not use the copy's number.
+    """
     shape = as_shape(call["shape"], "the shape of a layout")
     copies = call.read_integer("replicate")
     if copies < 1:
@@ -54,7 +56,7 @@ LAYOUT_METHODS = {
 
 
 def call_layout_method(context: Context, method: Method, node: ast.Call) -> tile.LoopLayout:
-    """Evaluate `layout.repeat(…)` or `layout.replicate(…)`."""
+    """Return the new layout that `layout.repeat(…)` or `layout.replicate(…)` makes."""
     layout = method.owner
     assert isinstance(layout, tile.LoopLayout)
     call = evaluate.bind_call(context, LAYOUT_METHODS[method.name], node)
@@ -62,8 +64,9 @@ def call_layout_method(context: Context, method: Method, node: ast.Call) -> tile
 
 
 def _repeat_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
-    """Repeat the layout along each dimension, on further threads, or on the same threads at further indices. The
-    repetitions of the last dimension follow each other first, or those of the first one."""
+    """Return a layout repeated along its dimensions, at further indices or on further threads; refuse `repeats` of
+    another rank. The repetitions of the last dimension follow each other first, or those of the first one.
+    """
     repeats = as_shape(call["repeats"], "the repetitions of a layout")
     if len(repeats) != len(layout.shape):
         note = f"{len(repeats)} for {len(layout.shape)} dimension{'s' * (len(layout.shape) != 1)}"
@@ -88,7 +91,9 @@ def _repeat_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
 
 
 def _replicate_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
-    """Give further threads copies of the same elements."""
+    """Return a layout with `replicate` times the copies of each element, in further threads; itself for 1; refuse less
+    than 1.
+    """
     times = call.read_integer("replicate")
     if times < 1:
         call.refuse("replicate", "a number of copies, at least 1")
@@ -108,11 +113,12 @@ def _replicate_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
 
 
 def _fold_binary(op: tile.BinaryOp, a: tile.Expr, b: int) -> tile.Expr:
+    """Return `a op b`, for a number `b`, as an int32 expression with constants folded."""
     return fold_expr(tile.Binary(op, a, tile.int32_const(b), INT32))
 
 
 def make_index_map(context: Context, call: Call) -> IndexMap:
-    """Make the index map of T.Layout: the place of each element of a shape."""
+    """Build the index map of T.Layout: the int32 coordinates that its lambda gives an element of the shape."""
     shape = as_shape(call["shape"], "the shape of a layout")
     variables = tuple(tile.Var(f"%{d}") for d in range(len(shape)))
     value = _apply_lambda(context, call, "forward_fn", variables)
@@ -124,7 +130,9 @@ def make_index_map(context: Context, call: Call) -> IndexMap:
 def _apply_lambda(
     context: Context, call: Call, key: str, variables: tuple[tile.Var, ...], copy_var: tile.Var | None = None
 ) -> Value:
-    """Apply a lambda to these variables, and to the number of a copy if it takes that too."""
+    """Call a layout's lambda on index variables, and on `copy_var` for one parameter more; refuse another number of
+    parameters. Refused is also a value that is no function.
+    """
     function = call[key].value
     if not isinstance(function, Function):
         call.refuse(key, "a lambda")

@@ -59,14 +59,14 @@ class Moment:
 
     @property
     def place(self) -> int:
-        """The index in `out` at which statements of this moment are inserted."""
+        """Return the index in `out` at which to insert statements of this moment: behind `after`, or 0."""
         if self.after is None:
             return 0
         return next(at for at in range(len(self.out), 0, -1) if self.out[at - 1] is self.after)
 
 
 def mark_moment(context: Context) -> Moment:
-    """Return the moment behind the last statement."""
+    """Return the current moment: the position behind the last emitted statement, with masks, regions and guards."""
     after = context.out[-1] if context.out else None
     regions, masks = len(context.regions), tuple(context.masks)
     return Moment(context.out, after, regions, masks, context.is_parallel, context.guards)
@@ -74,7 +74,7 @@ def mark_moment(context: Context) -> Moment:
 
 @contextmanager
 def insert_at(context: Context, moment: Moment) -> Iterator[None]:
-    """Insert the statements emitted inside at an earlier moment."""
+    """Move the statements emitted in the `with` to an earlier moment, and shift the indices of later elided names."""
     outer = context.out, context.masks, context.is_parallel, context.guards
     context.out, context.masks = [], list(moment.masks)
     context.is_parallel, context.guards = moment.is_parallel, moment.guards
@@ -91,7 +91,7 @@ def insert_at(context: Context, moment: Moment) -> Iterator[None]:
 
 
 def list_statements_since(context: Context, moment: Moment) -> list[tile.Stmt]:
-    """Return the statements emitted since a moment, including those of regions that are still open."""
+    """Return the statements emitted since a moment, including those in regions still open."""
     if context.out is moment.out and (context.out[-1] if context.out else None) is moment.after:
         return []
     found = moment.out[moment.place :]
@@ -102,7 +102,7 @@ def list_statements_since(context: Context, moment: Moment) -> list[tile.Stmt]:
 
 
 def is_changed_since(context: Context, value: Value, moment: Moment) -> bool:
-    """Return whether a statement since the moment may have changed what the value reads."""
+    """Return whether a statement emitted since a moment may write a buffer that using the value reads."""
     made = list_statements_since(context, moment)
     if not made:
         return False
@@ -115,7 +115,9 @@ _UNKNOWN_READS = "anything"
 
 
 def _find_read_buffers(context: Context, value: Value) -> Iterator[str]:
-    """Yield the names of the buffers that a value reads when it is used. Snapshots are read at their own moments."""
+    """Yield the names of the buffers that using a value reads, at any depth; "anything" for inline PTX. Snapshots are
+    read at their own moments.
+    """
     match value:
         case SnapshotAccess():
             return
@@ -144,14 +146,16 @@ def _find_read_buffers(context: Context, value: Value) -> Iterator[str]:
 
 
 def _find_root_name(context: Context, buffer: tile.Buffer) -> str:
-    """Return the name of the memory that a buffer lies in. Tensors may alias if there are pointer parameters."""
+    """Return the name of the buffer under a view; one name for all tensors if the kernel has pointer parameters."""
     if buffer.scope == "global" and context.pointers:
         return "the tensors"
     return context.views.get(buffer.name, buffer).name
 
 
 def _may_change(context: Context, stmt: tile.Stmt, read: set[str]) -> bool:
-    """Return whether a statement may change one of the buffers with the names `read`."""
+    """Return whether a statement writes a buffer named in `read`, or has an operation that writes nothing, as a
+    barrier. Binds change nothing.
+    """
     if isinstance(stmt, tile.Bind):
         return False
     written = find_writes(stmt)
@@ -165,7 +169,9 @@ def _may_change(context: Context, stmt: tile.Stmt, read: set[str]) -> bool:
 
 
 def read_element(context: Context, argument: Argument) -> Argument:
-    """Read an indexed buffer as one of its elements. Other values are returned as they are."""
+    """Turn an indexed buffer into a load, a vector's lanes or a broadcast; other values stay; refuse barriers and bad
+    accesses. Errors: those of `check_access`, and a barrier's element.
+    """
     access, span = argument.value, argument.span
     if not isinstance(access, Access) or (access.has_extent and not access.is_vector):
         return argument
@@ -182,8 +188,7 @@ def read_element(context: Context, argument: Argument) -> Argument:
 
 
 def read_if_changed_since(context: Context, argument: Argument, moment: Moment) -> Argument:
-    """Return a value as it was at the moment of its evaluation. It is read there if a later statement may have changed
-    what it reads; else it is returned as it is."""
+    """Return a value as it is, or, if a statement since its moment may have changed it, as a bind inserted there."""
     if not is_changed_since(context, argument.value, moment):
         return argument
     with insert_at(context, moment):
@@ -191,7 +196,7 @@ def read_if_changed_since(context: Context, argument: Argument, moment: Moment) 
 
 
 def settle_argument(context: Context, argument: Argument, moment: Moment) -> Argument:
-    """Settle an argument, of which a variable stays assignable: a macro may set it."""
+    """Return an argument as of a moment, by a bind inserted there if it changed since; a variable stays assignable."""
     value, now = argument.value, read_if_changed_since(context, argument, moment)
     if now is argument or not isinstance(value, tile.Load) or value.buffer.name not in context.variable_names:
         return now
@@ -199,7 +204,7 @@ def settle_argument(context: Context, argument: Argument, moment: Moment) -> Arg
 
 
 def settle_place(context: Context, access: Access, moment: Moment, span: Span) -> Access:
-    """Return an access with its indices as they were at the moment."""
+    """Return an access with its indices as of a moment, by binds inserted there if they may have changed since."""
     if not any(is_changed_since(context, i.start if isinstance(i, IndexRange) else i, moment) for i in access.indices):
         return access
     with insert_at(context, moment):
@@ -207,14 +212,18 @@ def settle_place(context: Context, access: Access, moment: Moment, span: Span) -
 
 
 def snapshot_lazily(context: Context, value: Value, span: Span) -> Value:
-    """Return the current value for a name. It is read now only if a later use finds that it may have changed."""
+    """Return a value for a name; an expression is bound, at this moment, only if a later use finds that it may have
+    changed. Other values are bound now, by `snapshot_value`.
+    """
     if isinstance(value, EXPR_TYPES) and _has_loads(value) and context.dispatch.statements:
         return SnapshotExpr(value, partial(_read_snapshot, context, value, mark_moment(context), span, []))
     return snapshot_value(context, value, span)
 
 
 def snapshot_value(context: Context, value: Value, span: Span) -> Value:
-    """Return the current value for a name or a part of one. Expressions are read, elements stay places too."""
+    """Emit binds for the expressions in a value that gets a name, and return it; buffer elements stay assignable. At
+    compile time, and within an operand that is only selected, it is returned as it is.
+    """
     if not context.dispatch.statements or context.selection_depth:
         return value  # nothing is read at compile time, and nothing changes within a selected operand
     match value:
@@ -227,7 +236,9 @@ def snapshot_value(context: Context, value: Value, span: Span) -> Value:
 
 
 def _snapshot_element(context: Context, access: Access, span: Span) -> Access:
-    """Return the access with its indices read now; its value is that of now, too, read if needed."""
+    """Return an access with its indices bound now, which gives the element's value of this moment when it is read.
+    Boxes, barriers, tensor memory and reducers only have their indices bound.
+    """
     placed = _freeze_indices(context, access, span)
     is_element = not access.has_extent or access.is_vector
     if not is_element or access.buffer.scope in ("barrier", "tmem") or access.buffer.name in context.reducers:
@@ -237,8 +248,9 @@ def _snapshot_element(context: Context, access: Access, span: Span) -> Access:
 
 
 def _read_snapshot(context: Context, value: Value, moment: Moment, span: Span, cell: list[Value]) -> Value:
-    """Read a value as it was at its moment. If a loop has begun since, it is read before the loop, since a later
-    iteration may find another value. `cell` keeps the result for further reads."""
+    """Return a value as of its moment: a load if unchanged and in no newer loop, else a bind inserted there, kept in
+    `cell`.
+    """
     is_looping = any(is_loop for _, is_loop in context.regions[moment.regions :])
     if not cell and not is_looping and not is_changed_since(context, value, moment):
         return read_element(context, Argument(value, span)).value
@@ -249,9 +261,10 @@ def _read_snapshot(context: Context, value: Value, moment: Moment, span: Span, c
 
 
 def _freeze_indices(context: Context, access: Access, span: Span) -> Access:
-    """Return the access with its indices read now."""
+    """Emit binds for the indices of an access that contain loads, and return the access to the bound variables."""
 
     def freeze_index(index: tile.Expr | IndexRange) -> tile.Expr | IndexRange:
+        """Return an index, or a range with its start, emitted as a bind if it contains loads."""
         if isinstance(index, IndexRange):
             return replace(index, start=freeze_expression(context, index.start, span))
         return freeze_expression(context, index, span)
@@ -260,9 +273,12 @@ def _freeze_indices(context: Context, access: Access, span: Span) -> Access:
 
 
 def _snapshot_parts(context: Context, value: Value, span: Span, is_place: bool) -> Value:
-    """Return the value with all its parts read now. With `is_place`, elements stay places too."""
+    """Emit binds for the expressions in a value's parts, and return it; with `is_place`, its elements stay
+    assignable.
+    """
 
     def snapshot_part(part: Value) -> Value:
+        """Return one part with its expressions bound; with `is_place` its elements stay assignable."""
         return snapshot_value(context, part, span) if is_place else _read_fully(context, part, span)
 
     match value:
@@ -284,7 +300,9 @@ def _snapshot_parts(context: Context, value: Value, span: Span, is_place: bool) 
 
 
 def _read_fully(context: Context, value: Value, span: Span) -> Value:
-    """Return the value with all loads in it done now."""
+    """Emit binds for all loads in a value, at any depth, and return it in terms of them; of a box, only for its
+    indices.
+    """
     if isinstance(value, Access) and value.has_extent and not value.is_vector:
         return _freeze_indices(context, value, span)
     if isinstance(value, Access) and not isinstance(value, SnapshotAccess):
@@ -297,11 +315,14 @@ def _read_fully(context: Context, value: Value, span: Span) -> Value:
 
 
 def _has_loads(expr: tile.Expr) -> bool:
+    """Return whether an expression contains a load or inline PTX."""
     return any(isinstance(e, tile.Load | tile.Ptx) for e in tile.walk_expr(expr))
 
 
 def freeze_expression(context: Context, expr: tile.Expr, span: Span) -> tile.Expr:
-    """Bind the expression if it has loads, so that later stores do not change it."""
+    """Emit a bind of an expression that contains loads and return its variable; return other expressions as they are.
+    Where threads differ, each thread keeps the value in an array of its own.
+    """
     if not _has_loads(expr):
         return expr
     if not context.is_parallel and (per_thread.is_varying(context, expr) or context.is_divergent):
@@ -318,8 +339,9 @@ def freeze_expression(context: Context, expr: tile.Expr, span: Span) -> tile.Exp
 
 @contextmanager
 def refuse_side_effects(context: Context, what: str, span: Span, way_out: str) -> Iterator[None]:
-    """Refuse side effects of the operand evaluated inside. It counts only if it is selected, but its statements run in
-    any case. Errors: `misplaced-statement`."""
+    """Raise `misplaced-statement` if the operand evaluated in the `with` emits statements that have side effects. It
+    counts only if it is selected, but its statements run in any case.
+    """
     begin, fresh = mark_moment(context), len(context.buffers)
     context.selection_depth += 1
     try:
@@ -336,7 +358,9 @@ def refuse_side_effects(context: Context, what: str, span: Span, way_out: str) -
 
 
 def _has_no_effects(stmt: tile.Stmt, own: set[str]) -> bool:
-    """Return whether the statement only binds values, or stores them in buffers of its own."""
+    """Return whether a statement only binds values or stores to buffers named in `own`: no operation, print or
+    break.
+    """
     if isinstance(stmt, tile.Bind):
         return True
     is_operation = any(isinstance(s, tile.TileOp | tile.Print | tile.Break) for s in tile.walk_statements((stmt,)))

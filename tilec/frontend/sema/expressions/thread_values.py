@@ -17,7 +17,10 @@ from tilec.support.source import Span
 
 
 def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
-    """Evaluate a call of `ops.functions.warp_functions`, which all threads compute here, once."""
+    """Emit a call of a warp- or block-wide function and return its result; refuse a block-wide one that some threads
+    skip. A warp-wide one under a condition is refused in T.Parallel; elsewhere it is over the threads that meet the
+    condition.
+    """
     function = WARP_FUNCTIONS[call.name]
     if context.is_parallel and (function.is_block_wide or context.guards):
         where = "under a condition inside T.Parallel" if context.guards else "inside T.Parallel or T.vectorized"
@@ -40,14 +43,14 @@ def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
 
 
 def check_launched(context: Context, span: Span) -> None:
-    """Refuse the thread and block indices outside T.Kernel."""
+    """Raise `misplaced-statement` if the current statement is not inside `with T.Kernel`."""
     if not context.is_launched:
         title = "this belongs inside `with T.Kernel(…):`"
         raise_error("misplaced-statement", title, span, "T.Kernel sets the numbers of threads and blocks")
 
 
 def evaluate_thread_value(context: Context, call: Call) -> Value:
-    """Evaluate a call of a function of `ops.functions.signatures`."""
+    """Return the value of a thread, block or cluster function, as T.get_thread_binding; refuse it outside T.Kernel."""
     check_launched(context, call.span)
     name = call.name.removeprefix("T.")
     match name:
@@ -93,7 +96,7 @@ def evaluate_thread_value(context: Context, call: Call) -> Value:
 
 
 def compute_thread_index(context: Context, dim: int) -> Value:
-    """Return the thread's index along x, y or z. The linear index runs along x first."""
+    """Return the thread's index along x, y or z, computed from its linear index, in which x varies fastest."""
     below, extent = math.prod(context.thread_extents[:dim]), context.thread_extents[dim]
     if extent == 1:
         return 0
@@ -103,7 +106,7 @@ def compute_thread_index(context: Context, dim: int) -> Value:
 
 
 def _read_dimension(call: Call, count: int) -> int:
-    """Read the argument `dim`, one of `count` dimensions."""
+    """Return a call's argument `dim`; refuse one outside 0 to `count - 1`."""
     dim = call.read_integer("dim")
     if not 0 <= dim < count:
         call.refuse("dim", f"0 to {count - 1}" if count > 1 else "0")
@@ -111,13 +114,16 @@ def _read_dimension(call: Call, count: int) -> int:
 
 
 def _check_warp_size(call: Call) -> int:
+    """Return 32; refuse a call whose `warp_size` is another number."""
     if call["warp_size"].value not in (None, WARP_THREADS):
         call.refuse("warp_size", f"{WARP_THREADS}")
     return WARP_THREADS
 
 
 def _evaluate_thread_binding(context: Context, call: Call) -> Value:
-    """Evaluate T.thread_binding(n, thread="threadIdx.x"), or its form with a start, which must be 0."""
+    """Return the thread index that `T.thread_binding(n, thread="threadIdx.x")` names; refuse an `n` unlike
+    T.Kernel's.
+    """
     given = [call["start"], call["stop"], call["thread"]]
     if isinstance(given[1].value, str):  # T.thread_binding(n, "threadIdx.x")
         given = [given[0], Argument(None, call.span), given[1]]

@@ -28,13 +28,15 @@ from tilec.support.source import Span
 
 
 def load_vector(context: Context, access: Access, span: Span) -> Lanes:
-    """Return the lanes of an element of a vector tensor or tile."""
+    """Check an access to a vector element or slice, and return one load for each lane."""
     places = _list_element_indices(context, access, span, "read")
     return Lanes(tuple(tile.Load(access.buffer, place) for place in places))
 
 
 def evaluate_wide_load(context: Context, call: Call) -> Value:
-    """Evaluate T.ldg128 or another wide load."""
+    """Evaluate T.ldg128 or another wide load to the 32-bit words it reads, a single one to a number; 0 if `pred` is
+    false.
+    """
     wide = WIDE_ACCESSES[call.name]
     access = _extend_access(_read_access(call, "src", wide), call, "src", wide)
     lanes = load_vector(context, access, call["src"].span)
@@ -46,7 +48,7 @@ def evaluate_wide_load(context: Context, call: Call) -> Value:
 
 
 def evaluate_ldg(context: Context, call: Call) -> Value:
-    """Evaluate T.__ldg as an element: loads of tensors that the kernel does not write are read-only in any case."""
+    """Evaluate T.__ldg to a plain load of a tensor's element; refuse tiles and whole slices."""
     value, index = call["load_or_buf"].value, call["index"]
     if isinstance(value, tile.Buffer) and index.value is not None:
         items = index.value if isinstance(index.value, tuple) else (index.value,)
@@ -64,7 +66,7 @@ def evaluate_ldg(context: Context, call: Call) -> Value:
 
 
 def elaborate_wide_store(context: Context, call: Call) -> None:
-    """Elaborate T.stg128 or another wide store."""
+    """Emit the stores of T.stg128 or another wide store, under its `pred`; refuse a value of another width."""
     wide = WIDE_ACCESSES[call.name]
     access = _extend_access(_read_access(call, "dst", wide), call, "dst", wide)
     condition = _read_predicate(call) if "pred" in call.arguments and call["pred"].value is not None else None
@@ -79,7 +81,9 @@ def elaborate_wide_store(context: Context, call: Call) -> None:
 def store_vector(
     context: Context, access: Access, argument: Argument, span: Span, holds: tile.Expr | None = None
 ) -> None:
-    """Store a vector, or a number in all lanes, to a vector element or a slice. `holds` is an optional condition."""
+    """Emit stores of a vector, or one number, to a vector element or slice, where `holds`; refuse another number of
+    lanes. Without `holds` they are unconditional.
+    """
     places, value, dtype = _list_element_indices(context, access, span, "written"), argument.value, access.buffer.dtype
     if not isinstance(value, Lanes):
         value = Lanes((as_expr(argument, dtype),) * len(places))
@@ -96,7 +100,9 @@ def store_vector(
 
 
 def snapshot_vector(context: Context, name: str, value: Lanes, span: Span) -> Lanes:
-    """Return the current value of the vector, unaffected by later stores."""
+    """Return a vector unaffected by later stores: if its lanes read elements, copied to variables or a new local array.
+    Inside T.Parallel these are variables.
+    """
     held = value.origin or value
     if not any(map(reads_elements, held.parts)):
         return value
@@ -124,7 +130,7 @@ def snapshot_vector(context: Context, name: str, value: Lanes, span: Span) -> La
 def _list_element_indices(
     context: Context, access: Access, span: Span, what: Literal["read", "written"]
 ) -> tuple[tuple[tile.Expr, ...], ...]:
-    """Return the indices of each element of an access, in row-major order."""
+    """Check an access, and return the indices of each of its elements in row-major order."""
     check_access(context, access, span, what)
     ranges = [
         tuple(add_exprs(i.start, tile.int32_const(k)) for k in range(i.extent)) if isinstance(i, IndexRange) else (i,)
@@ -134,7 +140,9 @@ def _list_element_indices(
 
 
 def _read_access(call: Call, name: str, wide: WideAccess) -> Access:
-    """Read the element or slice that a wide access is given. A whole buffer means its first element."""
+    """Return the element or slice given to a wide access, for a buffer its first element; refuse a wrong scope or
+    dtype.
+    """
     value = call[name].value
     if isinstance(value, tile.Buffer):
         value = Access(value, tuple(tile.int32_const(0) for _ in value.extents))
@@ -150,7 +158,9 @@ def _read_access(call: Call, name: str, wide: WideAccess) -> Access:
 
 
 def _extend_access(access: Access, call: Call, name: str, wide: WideAccess) -> Access:
-    """Extend an element to as many neighbours as the width of the access takes."""
+    """Return a slice of the wide access's bits as it is, an element extended to them along the last dimension; refuse
+    others.
+    """
     bits = access.buffer.dtype.bits
     count = math.prod(index.extent for index in access.indices if isinstance(index, IndexRange))
     if access.has_extent:
@@ -167,10 +177,12 @@ def _extend_access(access: Access, call: Call, name: str, wide: WideAccess) -> A
 
 
 def _read_predicate(call: Call) -> tile.Expr:
+    """Return the condition that a call's argument `pred` stands for."""
     return as_expr(Argument(arithmetic.as_condition(call["pred"]), call["pred"].span))
 
 
 def _refuse_scope(call: Call, name: str, buffer: tile.Buffer, wanted: str) -> None:
+    """Raise `wrong-scope`: the call is for `wanted` buffers, and its argument is a part of another kind."""
     title = f"{call.name} is for {wanted}"
     note = f"this is a part of {describe_value(buffer)}"
     raise_error("wrong-scope", title, call[name].span, note, secondary=(Label(buffer.span, "from here"),))

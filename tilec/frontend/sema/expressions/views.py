@@ -45,7 +45,9 @@ from tilec.support.source import Span
 def bind_view_call(
     path: str, positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span
 ) -> Arguments:
-    """Bind a call of T.reshape or T.view, or convert T.Tensor(shape, dtype, tile.data) to a call of T.view."""
+    """Bind a call of T.reshape or T.view, or T.Tensor(shape, dtype, tile.data) as one of T.view; refuse it without
+    `data`.
+    """
     if path in VIEWS:
         return bind_arguments(VIEWS[path].signature, positional, keywords, span)
     call = bind_arguments(AT_DATA[path], positional, keywords, span)
@@ -60,7 +62,9 @@ def bind_view_call(
 
 
 def make_view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Buffer]:
-    """Check a call of T.reshape or T.view. Return the buffer of the view, and its source."""
+    """Check that T.reshape or T.view keeps all elements or bytes; return a new buffer for the view, and its source.
+    Errors: a dynamic source, another number of elements or bytes, an impossible dtype.
+    """
     source = call["src"].value
     if not isinstance(source, tile.Buffer):
         call.refuse("src", "a whole tensor or tile")
@@ -98,7 +102,7 @@ def make_view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Bu
 
 
 def evaluate_view(context: Context, path: str, node: ast.Call) -> tile.Buffer:
-    """Evaluate T.reshape, T.view or T.Tensor(shape, dtype, tile.data) as a buffer, recorded in `context.views`."""
+    """Evaluate T.reshape, T.view or T.Tensor(shape, dtype, tile.data) to a new buffer, recorded in `context.views`."""
     call = bind_view_call(path, *evaluate.evaluate_arguments(context, node), node.span)
     made, source = make_view(call, context.unique)
     context.views[made.name] = context.views.get(source.name, source)
@@ -108,7 +112,9 @@ def evaluate_view(context: Context, path: str, node: ast.Call) -> tile.Buffer:
 def replace_views(
     body: tuple[tile.Stmt, ...], views: Mapping[str, tile.Buffer], tensors: Mapping[str, IndexMap], names: UniqueNames
 ) -> tuple[tuple[tile.Stmt, ...], tuple[tile.Buffer, ...]]:
-    """Rewrite the statements without views. Return them, and the tiles that they need in addition."""
+    """Rewrite statements so that they use the source buffers instead of views; return them and the extra tiles
+    needed.
+    """
     rewritten = _ViewRewriter(views, tensors, names)
     return (rewritten.rewrite_body(body) if views or tensors else body), tuple(rewritten.made)
 
@@ -121,10 +127,11 @@ class _ViewRewriter:
         self.made: list[tile.Buffer] = []
 
     def rewrite_body(self, body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        """Return statements rewritten to use source buffers instead of views, nested ones too."""
         return map_statements(body, self.rewrite_statement)
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
-        """Rewrite a statement, with those inside it, to one or several without views."""
+        """Rewrite a statement and those inside it to use source buffers; a store or operation may become several."""
         match stmt:
             case tile.TileOp():
                 return self.rewrite_operation(stmt)
@@ -134,7 +141,9 @@ class _ViewRewriter:
                 return (rewrite_scheduled_bodies(map_expressions(stmt, self.replace_loads), self.rewrite_statement),)
 
     def rewrite_store(self, store: tile.Store) -> tuple[tile.Stmt, ...]:
-        """Rewrite a store to a view. An element wider than those of the source becomes several stores."""
+        """Rewrite a store to a view as stores to its source, guarded where the view may be left; refuse partial
+        elements. An element wider than those of the source becomes several stores.
+        """
         value, buffer = self.replace_loads(store.value), store.buffer
         indices = tuple(self.replace_loads(i) for i in store.indices)
         if buffer.name not in self.views:
@@ -157,25 +166,29 @@ class _ViewRewriter:
         return _guard_stores(self.make_bounds_condition(buffer, source, indices), tuple(made))
 
     def locate_element(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
-        """Return the indices of an element in its tensor with an annotated layout."""
+        """Return an element's indices as a tensor's annotated layout maps them; unchanged without a layout."""
         given = self.tensors.get(buffer.name)
         return indices if given is None else remap_indices(buffer, given, indices)
 
     def make_bounds_condition(
         self, seen: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]
     ) -> tile.Expr | None:
-        """Return the condition that the indices are within the view, or None if no check is needed.
+        """Return the condition that indices are within a view, or None if no check is needed to stay within it.
 
-        Indices out of bounds would address another element of the source."""
+        Indices out of bounds would address another element of the source.
+        """
         if source.name in self.tensors:
             return build_bounds_condition(seen, indices)
         return build_view_condition(seen, source, indices)
 
     def replace_loads(self, expr: tile.Expr) -> tile.Expr:
+        """Return an expression with every load of a view replaced by loads of its source."""
         return rewrite_expression(expr, self.replace_load)
 
     def replace_load(self, expr: tile.Expr) -> tile.Expr:
-        """Rewrite a load of an element of a view. Its operands have been rewritten already."""
+        """Rewrite a load of a view as loads of its source, giving 0 outside the view; return other expressions
+        unchanged. Its operands have been rewritten already.
+        """
         if not isinstance(expr, tile.Load):
             return expr
         source = self.views.get(expr.buffer.name)
@@ -191,7 +204,7 @@ class _ViewRewriter:
     # ---- operations on tiles -----------------------------------------------------------------------------------------
 
     def rewrite_operation(self, op: tile.TileOp) -> tuple[tile.Stmt, ...]:
-        """Rewrite an operation on views: its boxes moved, its elements expanded, or run on copies."""
+        """Rewrite an operation on views: with its boxes mapped to the source, as a nest over elements, or on copies."""
         op = map_expressions(op, self.replace_loads)
         if any(r.buffer.name in self.tensors for r in op.regions) and op.is_elementwise:
             return self.rewrite_statement(self.expand_elements(op))
@@ -205,7 +218,9 @@ class _ViewRewriter:
         return self.rewrite_statement(self.expand_elements(op))
 
     def work_on_copies(self, op: tile.TileOp) -> tuple[tile.Stmt, ...]:
-        """Run an operation that accepts whole tiles only on copies with the shapes of the views."""
+        """Run an operation on copies of the views, loaded before and stored after it, added to `made`; refuse views of
+        tensors.
+        """
         effects = registry.get_operation(op.name).effects(op)
         loads: list[tile.Stmt] = []
         stores: list[tile.Stmt] = []
@@ -232,7 +247,9 @@ class _ViewRewriter:
         return *loads, op.with_regions(tuple(regions)), *stores
 
     def map_box(self, region: tile.Region) -> tile.Region | None:
-        """Return the box of the source with the same elements in the same order, or None if there is none."""
+        """Return the source's box with the same elements in the same order as a view's, or None; other regions as they
+        are.
+        """
         source = self.views.get(region.buffer.name)
         if source is None:
             return region
@@ -262,13 +279,13 @@ class _ViewRewriter:
         return box if box.shape == region.shape else None
 
     def expand_elements(self, op: tile.TileOp) -> tile.Parallel:
-        """Expand a copy, a fill or an atomic element by element."""
+        """Return a T.Parallel nest that does a copy, fill or atomic operation element by element."""
         *sources, destination = op.regions
         shape = destination.shape
         variables = tuple(tile.Var(self.names.take("element")) for _ in shape)
 
         def index_region(region: tile.Region) -> tuple[tile.Expr, ...]:
-            """Return the indices in a region of the element at `variables`."""
+            """Return the indices, in a region, of the element at the nest's loop variables."""
             if all(extent == 1 for extent in region.extent):
                 return region.start
             walked = iter(variables)
@@ -282,7 +299,7 @@ class _ViewRewriter:
 
 
 def _guard_stores(exists: tile.Expr | None, stores: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-    """Guard the stores by the condition that their element exists."""
+    """Wrap stores in an `if` of the condition that their element exists; return them as they are if it is None."""
     return stores if exists is None else (tile.If(exists, stores, (), stores[0].span),)
 
 

@@ -47,7 +47,9 @@ _MEANINGLESS_CONFIGS = (
 
 
 def read_pass_configs(configs: Argument, warn: Warn) -> Iterator[tile.KernelOption]:
-    """Yield the options that a dictionary of pass configs sets."""
+    """Yield the options that a dictionary of pass configs turns on (None: none), warn of unknown keys; refuse other
+    values.
+    """
     if not isinstance(configs.value, Dictionary):
         if configs.value is not None:
             found = describe_value(configs.value)
@@ -67,7 +69,9 @@ def read_pass_configs(configs: Argument, warn: Warn) -> Iterator[tile.KernelOpti
 
 
 def _read_config_name(entry: DictionaryEntry) -> str:
-    """Return the name of a pass config without its module, its prefix and its capitals."""
+    """Return a pass config's name in lower case, without module and `TL_` or `TIR_` prefix; refuse a key that is no
+    name.
+    """
     match entry.key:
         case str() as text:
             name = text.rpartition(".")[2]
@@ -81,8 +85,9 @@ def _read_config_name(entry: DictionaryEntry) -> str:
 
 
 def find_outputs(kernel: tile.Kernel, out_idx: Argument, own_tensors: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the names of the tensors that `out_idx` counts, from the front or from the back. From the back, scalars
-    after the last tensor do not count; nor do `own_tensors` of the function."""
+    """Return the names of the tensor parameters at `out_idx`, from the back if negative, each once; refuse bad
+    positions. From the back, scalars after the last tensor do not count; nor do `own_tensors` of the function.
+    """
     params = [param for param in kernel.params if not (isinstance(param, tile.Buffer) and param.name in own_tensors)]
     while params and not isinstance(params[-1], tile.Buffer):
         params.pop()
@@ -103,7 +108,9 @@ def find_outputs(kernel: tile.Kernel, out_idx: Argument, own_tensors: Collection
 
 
 def apply_options(kernel: tile.Kernel, asks: Iterable[tile.KernelOption]) -> tile.Kernel:
-    """Apply options to the kernel. `without-tma` is applied to each copy statement."""
+    """Return the kernel with these options instead of its own; `without-tma` is not kept, but marks copies and
+    im2cols.
+    """
     options = set(asks)
     if "without-tma" in options:
         kernel = replace(kernel, body=rewrite_statements(kernel.body, _disable_tma))
@@ -111,4 +118,5 @@ def apply_options(kernel: tile.Kernel, asks: Iterable[tile.KernelOption]) -> til
 
 
 def _disable_tma(stmt: tile.Stmt) -> tile.Stmt:
+    """Return a copy or im2col statement with TMA switched off, any other statement as it is."""
     return replace(stmt, tma=False) if isinstance(stmt, Copy | Im2col) else stmt

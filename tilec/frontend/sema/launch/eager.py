@@ -46,7 +46,7 @@ class EagerKernel:
     scope: Scope = field(init=False)
 
     def __post_init__(self) -> None:
-        """Add the statements and names of the eager style to the dispatch."""
+        """Add to the context's dispatch the eager style's meanings of assignments, `return`, T.const and T.empty."""
         self.scope = self.context.scope
         common = self.context.dispatch
         statements: dict[type[ast.Stmt], StatementElaborator] = {
@@ -60,14 +60,17 @@ class EagerKernel:
         )
 
     def params(self) -> tuple[Param, ...]:
-        """Return the parameters in the order of the header, then the results in the order of their declaration."""
+        """Return the kernel's parameters: those of the header that have a type so far, in order, then the tensors of
+        T.empty.
+        """
         return (*(p for p in self.inputs.values() if p is not None), *self.results)
 
     # ---- the header --------------------------------------------------------------------------------------------------
 
     def read_header(self, function: ast.Function) -> None:
-        """Bind the parameters: tensors and scalars where the header or the body says so, else values known at compile
-        time."""
+        """Bind the header's parameters: as tensors or scalars if typed, there or in the body, else to values; record
+        mistakes.
+        """
         self.last = frozenset(_find_last_returns(function.body))
         declared = {
             s.target.id
@@ -83,8 +86,9 @@ class EagerKernel:
                 self.context.scope.poison(node.name, node.span)
 
     def _bind_sizes(self, function: ast.Function) -> None:
-        """Bind names in the types of parameters that the file does not define: -D does, as callers would. Errors:
-        `missing-define`."""
+        """Bind undefined names in parameter types to their -D values; report `missing-define` for those without. Such a
+        name is poisoned.
+        """
         types = [p.annotation for p in list_parameters(function) if p.annotation is not None]
         types += [s.annotation for s in function.body if isinstance(s, ast.AnnotatedAssign) and s.value is None]
         defined = {p.name for p in list_parameters(function)} | {
@@ -104,7 +108,9 @@ class EagerKernel:
                 raise_error("missing-define", f"{node.id} has no value", node.span, help=way_out)
 
     def _bind_parameter(self, function: ast.Function, node: ast.Parameter, is_declared: bool) -> None:
-        """Bind a parameter of the header: by its type, or to a value known at compile time."""
+        """Bind a header parameter by its type or to its value, or note one that the body declares; refuse repeated and
+        unknown ones. A value is given by -D or is the default. Errors: `duplicate-definition`, `missing-define`.
+        """
         name = node.name
         if name in self.inputs or name in self.context.scope.names:
             raise_error("duplicate-definition", f"parameter `{name}` appears twice", node.span)
@@ -124,7 +130,9 @@ class EagerKernel:
         self.context.scope.bind(name, value, node.span, node.span)
 
     def _is_type(self, annotation: ast.Expr) -> bool:
-        """Return whether an annotation of the header is the type of a tensor or a scalar, without evaluating others."""
+        """Return whether a header annotation is a `T.` type of a tensor or scalar, without evaluating other
+        annotations.
+        """
         match annotation:
             case ast.Call(function=inner) | ast.Subscript(value=inner):
                 return self._is_type(inner)
@@ -139,13 +147,16 @@ class EagerKernel:
                 return False
 
     def _is_language_name(self, owner: ast.Name) -> bool:
+        """Return whether a name is bound to the language module, `T`."""
         binding = self.context.scope.find(owner.id)
         return binding is not None and binding.value == Member("T")
 
     # ---- declarations in the body ------------------------------------------------------------------------------------
 
     def _elaborate_annotated_assign(self, context: Context, node: ast.AnnotatedAssign) -> None:
-        """Elaborate `A: T.Tensor(…)`, which declares a parameter, or `a: dtype = value`."""
+        """Declare a parameter for `A: T.Tensor(…)` without a value; elaborate any other annotated assignment as
+        usual.
+        """
         match node:
             case ast.AnnotatedAssign(target=ast.Name(id=name), value=None) if name in self.inputs:
                 self._declare(name, node)
@@ -153,7 +164,9 @@ class EagerKernel:
                 assignments.elaborate_annotated_assign(context, node)
 
     def _declare(self, name: str, node: ast.AnnotatedAssign) -> None:
-        """Give a parameter the type that the body declares. Errors: `duplicate-definition`."""
+        """Bind a header parameter with the type that the body declares; raise `duplicate-definition` the second
+        time.
+        """
         if self.inputs[name] is not None:
             first = Label(self.spans[name], "first here")
             raise_error("duplicate-definition", f"`{name}` is declared twice", node.span, secondary=(first,))
@@ -161,7 +174,7 @@ class EagerKernel:
         self.inputs[name] = bind_parameter(self.context, name, node.annotation, node.span)
 
     def _elaborate_assign(self, context: Context, node: ast.Assign) -> None:
-        """Elaborate `C = T.empty(…)`, which declares a result, or another assignment."""
+        """Declare and bind a result tensor for `C = T.empty(…)`; elaborate any other assignment as usual."""
         match node:
             case ast.Assign(targets=(ast.Name(id=name) as target,), value=ast.Call() as call) if (
                 evaluate.find_callee(context, call) == EMPTY_SIGNATURE.name
@@ -171,7 +184,7 @@ class EagerKernel:
                 assignments.elaborate_assign(context, node)
 
     def _declare_empty(self, name: str, node: ast.Call) -> Buffer:
-        """Make the tensor of a `T.empty`, a result of the kernel."""
+        """Make the global tensor of a `T.empty` call and append it to the kernel's results."""
         call = evaluate.bind_call(self.context, EMPTY_SIGNATURE, node)
         shape = tuple(map(fold_extent, as_extents(call["shape"], f"the shape of {name}")))
         dtype, lanes = as_element_type(call["dtype"])
@@ -181,11 +194,11 @@ class EagerKernel:
         return result
 
     def _refuse_unnamed_empty(self, context: Context, path: str, node: ast.Call) -> NoReturn:
+        """Raise `not-a-value`: T.empty is only for `C = T.empty(…)`."""
         raise_error("not-a-value", f"{path} needs a name", node.span, help="write `C = T.empty(shape, dtype)`")
 
     def _evaluate_const(self, context: Context, path: str, node: ast.Call) -> Value:
-        """Evaluate `T.const("M, N")` to the numbers that -D gives these names. Errors: `missing-define`,
-        `bad-define`."""
+        """Return the integers that -D gives the names in `T.const("M, N")`, one or a tuple; refuse missing values."""
         call = evaluate.bind_call(context, CONST_SIGNATURE, node)
         text = call["name"].value
         names = text.replace(",", " ").split() if isinstance(text, str) else []
@@ -209,7 +222,7 @@ class EagerKernel:
     # ---- what it returns ---------------------------------------------------------------------------------------------
 
     def _elaborate_return(self, context: Context, node: ast.Return) -> None:
-        """Note the tensors that the kernel returns. Errors: `bad-return`, `misplaced-statement`."""
+        """Record the names of the T.empty tensors that the kernel returns; refuse other values and early returns."""
         # Outside T.Kernel the branch is chosen at compile time, and nothing after the `return` is elaborated.
         if context.is_launched and (node.span not in self.last or context.scope is not self.scope):
             refuse_early_return(node)
@@ -223,7 +236,7 @@ class EagerKernel:
         self.returned_names = tuple(r.name for r in listed if isinstance(r, Buffer))
 
     def check_returned(self) -> None:
-        """Check that every tensor of T.empty is returned, and every parameter declared."""
+        """Raise an error for a T.empty tensor that is not returned, or a parameter that got no type."""
         for result in self.results:
             if result.name not in (self.returned_names or ()):
                 names = ", ".join(r.name for r in self.results)
@@ -235,7 +248,7 @@ class EagerKernel:
 
 
 def _find_last_returns(body: Sequence[ast.Stmt]) -> Iterator[Span]:
-    """Yield the places of the `return`s that end a list of statements, in branches of its last one too."""
+    """Yield the spans of the `return`s that end a statement list, also inside a last `with` or `if`."""
     match body[-1] if body else None:
         case ast.Return(span=span):
             yield span

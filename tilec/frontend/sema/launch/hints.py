@@ -55,7 +55,7 @@ class Hint:
 
 
 def _use_swizzle(hints: Hints, call: Call, warn: Warn) -> None:
-    """Keep the order of blocks that T.use_swizzle gives."""
+    """Record the order of blocks that T.use_swizzle gives in `hints.raster`; refuse a second one."""
     size, order = call.read_integer("panel_size"), call["order"].value
     if size < 1:
         call.refuse("panel_size", "at least 1")
@@ -68,7 +68,7 @@ def _use_swizzle(hints: Hints, call: Call, warn: Warn) -> None:
 
 
 def read_buffer_entries(hints: Hints, call: Call, name: str) -> Iterator[tuple[tile.Buffer, DictionaryEntry]]:
-    """Yield the entries of a dictionary from buffers. Errors: `wrong-argument`, for a view of a tile too."""
+    """Yield each buffer and entry of a hint's dictionary; refuse keys that are no buffers or are views of tiles."""
     value = call[name].value
     if not isinstance(value, Dictionary):
         call.refuse(name, "a dictionary from buffers, as in {A_shared: …}")
@@ -87,7 +87,9 @@ def read_buffer_entries(hints: Hints, call: Call, name: str) -> Iterator[tuple[t
 
 
 def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
-    """Keep the layouts that T.annotate_layout gives."""
+    """Record layouts of T.annotate_layout in `hints.layouts`, those of tensors in `hints.tensors`; refuse a second of a
+    tile.
+    """
     for buffer, entry in read_buffer_entries(hints, call, "layout_map"):
         if buffer in hints.layouts:
             first = Label(hints.layouts[buffer].span, "first here")
@@ -100,7 +102,9 @@ def _annotate_layout(hints: Hints, call: Call, warn: Warn) -> None:
 def _read_layout(
     hints: Hints, buffer: tile.Buffer, entry: DictionaryEntry, warn: Warn
 ) -> tile.LoopLayout | tile.Placement | int | None:
-    """Read the layout of a tile, or None where tilec cannot follow it, or follows it by changing indices."""
+    """Return a tile's layout, placement or swizzle width; None for a tensor's, kept in `hints.tensors`; refuse wrong
+    ones. A fragment's irregular layout gives None, with a warning. Errors: a layout of the wrong kind or shape.
+    """
     layout = entry.value
     if buffer.scope == "fragment" and isinstance(layout, tile.LoopLayout):
         _check_layout_shape(buffer, layout.shape, entry)
@@ -124,7 +128,7 @@ def _read_layout(
 
 
 def _check_fragment_size(buffer: tile.Buffer, layout: tile.LoopLayout, threads: int) -> None:
-    """Refuse a fragment that does not fit the registers, before its layout is evaluated for each element."""
+    """Raise `fragment-overflow` if a fragment with this layout takes more registers of a thread than can be spilled."""
     from tilec.passes.layout.check_registers import MAX_REGISTERS  # a cycle: that module imports the choice of layouts
 
     registers = -(-math.prod(buffer.shape) * layout.copies * buffer.dtype.bits // (32 * threads))
@@ -137,7 +141,7 @@ def _check_fragment_size(buffer: tile.Buffer, layout: tile.LoopLayout, threads: 
 
 
 def _refuse_layout(buffer: tile.Buffer, entry: DictionaryEntry) -> NoReturn:
-    """Refuse a layout of the wrong kind for its buffer, and show the kind that fits."""
+    """Raise `wrong-argument` for a layout of the wrong kind for its buffer, and suggest the kind that fits."""
     forms = {
         "fragment": "T.Fragment(shape, forward_fn=lambda i, j: (thread, index))",
         "shared": "tilelang.layout.make_swizzled_layout(tile) or T.Layout(shape, lambda i, j: place)",
@@ -152,7 +156,7 @@ def _refuse_layout(buffer: tile.Buffer, entry: DictionaryEntry) -> NoReturn:
 
 
 def _check_layout_shape(buffer: tile.Buffer, shape: tuple[int, ...], entry: DictionaryEntry) -> None:
-    """Check that a layout has the shape of its tensor or tile. Errors: `shape-mismatch`."""
+    """Raise `shape-mismatch` if a layout's shape is not that of its tensor or tile."""
     if shape != buffer.shape:
         title = f"the layout of {buffer.name} has another shape"
         note = f"{show_shape(shape)} for {show_shape(buffer.shape)}"
@@ -160,7 +164,9 @@ def _check_layout_shape(buffer: tile.Buffer, shape: tuple[int, ...], entry: Dict
 
 
 def _read_swizzle_width(buffer: tile.Buffer, swizzle: Swizzle, entry: DictionaryEntry) -> int:
-    """Return the swizzle width in bytes: the requested one, or the widest that fits."""
+    """Return a tile's swizzle width in bytes, 0 for none: the requested one, refused if rows do not fit, or the
+    widest.
+    """
     possible = (*list_swizzle_widths(buffer), 0)
     if swizzle.width is None:
         return possible[0]
@@ -175,7 +181,7 @@ def _read_swizzle_width(buffer: tile.Buffer, swizzle: Swizzle, entry: Dictionary
 
 
 def _fill_out_of_bounds(hints: Hints, call: Call, warn: Warn) -> None:
-    """Keep the values outside tensors that T.annotate_safe_value gives."""
+    """Record in `hints` the values that T.annotate_safe_value gives for reads outside tensors; refuse tiles."""
     for buffer, entry in read_buffer_entries(hints, call, "values"):
         if buffer.scope != "global":
             title = f"{call.name} is for tensors"
@@ -185,7 +191,9 @@ def _fill_out_of_bounds(hints: Hints, call: Call, warn: Warn) -> None:
 
 
 def _annotate_subtile(hints: Hints, call: Call, warn: Warn) -> None:
-    """Keep the numbers of parts that T.annotate_subtile gives tiles."""
+    """Record in `hints` how many parts T.annotate_subtile splits each tile into; refuse more than one split
+    dimension.
+    """
     for buffer, entry in read_buffer_entries(hints, call, "subtile_map"):
         counts = entry.value
         parts = counts if isinstance(counts, tuple) else (counts,)
@@ -204,7 +212,7 @@ def _annotate_subtile(hints: Hints, call: Call, warn: Warn) -> None:
 
 
 def _check_assumption(hints: Hints, call: Call, warn: Warn) -> None:
-    """Check that the promise is a condition, and not false. `sema.statements.promises` uses it."""
+    """Refuse a T.assume whose promise is false or no condition; the hints themselves stay unchanged."""
     value = call["condition"].value
     if value is False:
         raise_error("assertion-failed", "this promise is false", call["condition"].span)
@@ -213,6 +221,7 @@ def _check_assumption(hints: Hints, call: Call, warn: Warn) -> None:
 
 
 def _annotate_pass_configs(hints: Hints, call: Call, warn: Warn) -> None:
+    """Add the compiler options of T.annotate_pass_configs to the kernel's."""
     hints.asks += read_pass_configs(call["configs"], warn)
 
 
@@ -221,17 +230,20 @@ PIPELINE_METHOD = Signature(".pipeline", (Parameter("stage"),))
 
 
 def keep_pipeline_method(hints: Hints, buffer: tile.Buffer, call: Call) -> None:
-    """Keep the stages that `tile.pipeline(stage=…)` gives a tile."""
+    """Record in `hints` the number of stages that `tile.pipeline(stage=…)` gives a tile."""
     _add_stage_request(hints, buffer, call["stage"].value, call.span, ".pipeline")
 
 
 def _annotate_pipeline(hints: Hints, call: Call, warn: Warn) -> None:
+    """Record in `hints` the number of stages that T.annotate_pipeline gives each tile."""
     for buffer, entry in read_buffer_entries(hints, call, "stages"):
         _add_stage_request(hints, buffer, entry.value, entry.span, call.name)
 
 
 def _add_stage_request(hints: Hints, buffer: tile.Buffer, stages: Value, span: Span, name: str) -> None:
-    """Keep the number of stages of a tile. `name` is the call in the text, for errors."""
+    """Append a tile's number of stages to the hints; refuse a number below 1 and a second request for the tile. `name`
+    is the call in the text, for errors.
+    """
     if not isinstance(stages, int) or isinstance(stages, bool) or stages < 1:
         title = f"{name}: a tile has a number of stages, at least 1, known at compile time"
         raise_error("wrong-argument", title, span, f"this is {describe_value(stages)}", help="give a number, such as 3")
@@ -243,9 +255,10 @@ def _add_stage_request(hints: Hints, buffer: tile.Buffer, stages: Value, span: S
 
 
 def _ignore_hint(instead: str) -> HintKeeper:
-    """Make the `keep` of a hint that has no effect; `instead` says why."""
+    """Make a hint's `keep` function that does nothing but warn that the hint has no effect, with this reason."""
 
     def warn_of_no_effect(hints: Hints, call: Call, warn: Warn) -> None:
+        """Warn that the hint of this call has no effect."""
         warn(make_warning("hint-not-used", f"{call.name} has no effect", call.span, instead))
 
     return warn_of_no_effect

@@ -85,8 +85,9 @@ class IncompleteKernel(CompileError):
 def elaborate_kernel(
     function: ast.Function, context: Context, params: Callable[[], tuple[Param, ...]], number: int = 0
 ) -> tile.Kernel:
-    """Elaborate launch `number` of a function. `params` is called once its statements have run. Errors: all mistakes of
-    the kernel, as an `IncompleteKernel` where something is left of it."""
+    """Elaborate launch `number` of a function to a kernel, or raise all its mistakes, with what is left of the kernel.
+    `params` is called once its statements have run. Without a launch the error has no kernel.
+    """
     launch = None
     with context.mistakes.caught():
         launch = _find_launch_statement(context, function, number)
@@ -112,7 +113,7 @@ def elaborate_kernel(
 
 
 def _add_refused_statement(kernel: tile.Kernel) -> tile.Kernel:
-    """Add a statement in place of the missing ones, which would have shaped the layouts of all fragments."""
+    """Return a kernel with a placeholder statement over all fragments, for those that mistakes left out."""
     fragments = tuple(b for b in kernel.buffers if b.scope == "fragment")
     return replace(kernel, body=(make_refused((), fragments, kernel.span), *kernel.body))
 
@@ -120,7 +121,9 @@ def _add_refused_statement(kernel: tile.Kernel) -> tile.Kernel:
 def _build_kernel(
     function: ast.Function, context: Context, shape: _LaunchShape, params: Callable[[], tuple[Param, ...]]
 ) -> tile.Kernel:
-    """Build the kernel from the statements of the context, without views, reducers and pipelines."""
+    """Build the kernel from the elaborated statements, with views, reducers, pipelines and hints resolved; record
+    mistakes. It warns of unused parameters, and adds parameters for sizes. `context.out` is changed.
+    """
     context.out[:] = finish_pipelines(context.out, context.pipelines, context.cluster, context.mistakes)
     context.out[:] = resolve_cluster_masks(tuple(context.out), shape.block_vars, context.cluster)
     context.out[:] = add_grid_counter(tuple(context.out), context.unique, context.buffers)
@@ -158,7 +161,9 @@ class _LaunchShape:
 
 
 def _find_launch_statement(context: Context, function: ast.Function, number: int) -> ast.With:
-    """Return the `with T.Kernel(…)` of this number. Statements before it are elaborated: they compute constants."""
+    """Return the `with T.Kernel(…)` of this number; elaborate what stands before it; refuse its absence, or code after
+    the last. `context.launches` counts all.
+    """
     launch: ast.With | None = None
     trailing: ast.Stmt | None = None
     for statement in _flatten_decided_ifs(context, function.body):
@@ -182,8 +187,9 @@ def _find_launch_statement(context: Context, function: ast.Function, number: int
 
 
 def _take_intermediate_tensors(context: Context) -> tuple[Param, ...]:
-    """Take the tensors that T.alloc_global makes before several launches. One launch fills them for the next, so
-    whoever launches the kernels provides their memory: they become the last parameters."""
+    """Remove and return the T.alloc_global tensors before several launches, to become parameters; none for one launch.
+    One launch fills them for the next, so whoever launches the kernels provides their memory.
+    """
     if context.launches < 2:
         return ()
     tensors = tuple(context.buffers)
@@ -192,12 +198,13 @@ def _take_intermediate_tensors(context: Context) -> tuple[Param, ...]:
 
 
 def _is_launch(context: Context, statement: ast.With) -> bool:
+    """Return whether a `with` statement calls T.Kernel or T.ClusterKernel."""
     call = statement.context
     return isinstance(call, ast.Call) and evaluate.find_callee(context, call) in LAUNCH_SIGNATURES
 
 
 def _elaborate_before_launch(context: Context, statement: ast.Stmt) -> None:
-    """Elaborate a statement before T.Kernel, which may only compute constants."""
+    """Elaborate a statement before T.Kernel; refuse and undo it if it emits statements or allocates a tile."""
     context.block((statement,))
     if context.out or any(b.scope != "global" for b in context.buffers):
         context.out.clear()
@@ -208,8 +215,9 @@ def _elaborate_before_launch(context: Context, statement: ast.Stmt) -> None:
 
 
 def _flatten_decided_ifs(context: Context, statements: tuple[ast.Stmt, ...]) -> Generator[ast.Stmt, None, bool]:
-    """Yield the statements of a function up to its `return`. Of each `if` that decides about a launch or a return, the
-    chosen side is taken. Return whether there was a `return`."""
+    """Yield the statements up to a `return`, replacing an `if` around a launch or return by its chosen side. Return
+    whether there was a `return`.
+    """
     for statement in statements:
         ends = (is_launch(n) or isinstance(n, ast.Return) for n in ast.walk_nodes(statement))
         if isinstance(statement, ast.If) and any(ends):
@@ -224,7 +232,9 @@ def _flatten_decided_ifs(context: Context, statements: tuple[ast.Stmt, ...]) -> 
 
 
 def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
-    """Read the arguments of T.Kernel into the context, and bind the block indices."""
+    """Read T.Kernel's grid, threads and cluster into the context, bind block indices, record mistakes; return the
+    grid.
+    """
     assert isinstance(launch.context, ast.Call)
     grid: tuple[tile.Extent, ...] = ()
     context.is_launched, context.thread_extents = True, (WARP_THREADS, 1, 1)
@@ -256,7 +266,7 @@ def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
 
 
 def elaborate_parameters(context: Context, function: ast.Function) -> tuple[Param, ...]:
-    """Bind the parameters of a function that gives each a type."""
+    """Bind a kernel function's typed parameters and return them, but mistaken ones, which are recorded and poisoned."""
     params: list[Param] = []
     for node in function.params:
         try:
@@ -268,7 +278,7 @@ def elaborate_parameters(context: Context, function: ast.Function) -> tuple[Para
 
 
 def _bind_typed_parameter(context: Context, node: ast.Parameter) -> Param:
-    """Bind a parameter that must have a type and no default."""
+    """Bind a parameter by its type and return it; refuse a missing type, a default or a repeated name."""
     if node.name in context.scope.names:
         raise_error("duplicate-definition", f"parameter `{node.name}` appears twice", node.span)
     if node.annotation is None:
@@ -280,7 +290,9 @@ def _bind_typed_parameter(context: Context, node: ast.Parameter) -> Param:
 
 
 def bind_parameter(context: Context, name: str, annotation: ast.Expr, span: Span) -> Param:
-    """Bind a parameter: a tensor, a pointer or a scalar, as its annotation says."""
+    """Bind a name to a new tensor, pointer or scalar parameter by its annotation, and return that; refuse other
+    annotations.
+    """
     buffer = read_tensor_type(context, annotation, name, span)
     if buffer is not None:
         param: Param = replace(buffer, name=context.unique.take(name))
@@ -294,8 +306,9 @@ def bind_parameter(context: Context, name: str, annotation: ast.Expr, span: Span
 
 
 def read_tensor_type(context: Context, annotation: ast.Expr, name: str, span: Span) -> tile.Buffer | None:
-    """Return the tensor that an annotation describes, if any. It is `T.Tensor((M, K), dtype)`, `T.Tensor[(M, K),
-    dtype]` or the same of T.StridedTensor."""
+    """Return the tensor that a `T.Tensor` or `T.StridedTensor` annotation describes, or None for other annotations. It
+    is `T.Tensor((M, K), dtype)` or `T.Tensor[(M, K), dtype]`.
+    """
     match annotation:
         case ast.Call() if (
             signature := _TENSOR_SIGNATURES.get(evaluate.find_callee(context, annotation) or "")
@@ -311,7 +324,7 @@ def read_tensor_type(context: Context, annotation: ast.Expr, name: str, span: Sp
 
 
 def _is_pointer(context: Context, annotation: ast.Expr) -> bool:
-    """Return whether the annotation is T.ptr, or T.ptr(dtype)."""
+    """Return whether an annotation is `T.ptr` or `T.ptr(dtype)`."""
     name = POINTER_SIGNATURE.name
     if isinstance(annotation, ast.Call) and evaluate.find_callee(context, annotation) == name:
         evaluate.bind_call(context, POINTER_SIGNATURE, annotation)
@@ -320,17 +333,18 @@ def _is_pointer(context: Context, annotation: ast.Expr) -> bool:
 
 
 def fold_extent(extent: tile.Extent) -> tile.Extent:
-    """Return an extent with its constant parts computed."""
+    """Return an extent with its constant parts computed; a number is returned as it is."""
     return extent if isinstance(extent, int) else fold_expr(extent)
 
 
 def _find_tensor_signature(context: Context, node: ast.Expr) -> Signature | None:
+    """Return the call signature of the tensor type that an expression names, or None for other values."""
     value = context.value(node)
     return _TENSOR_SIGNATURES.get(value.path) if isinstance(value, Member) else None
 
 
 def _read_scalar_type(context: Context, annotation: ast.Expr) -> DType:
-    """Return the type of a scalar parameter."""
+    """Return the dtype of a scalar parameter's annotation; refuse bool, narrow types and anything but a dtype."""
     argument = evaluate.evaluate_argument(context, annotation)
     if isinstance(argument.value, Member) and argument.value.path.startswith("T."):
         refuse_name(argument.value.path, annotation.span)
@@ -346,7 +360,7 @@ def _read_scalar_type(context: Context, annotation: ast.Expr) -> DType:
 
 
 def _read_grid(call: Call) -> tuple[tile.Extent, ...]:
-    """Read the extents of the grid, one to three. Without any it has one block."""
+    """Return the one to three extents of the grid in a T.Kernel call, one block without any; refuse more."""
     if not call.variadic:
         return (1,)
     if len(call.variadic) > 3:
@@ -356,7 +370,7 @@ def _read_grid(call: Call) -> tuple[tile.Extent, ...]:
 
 
 def _read_grid_extent(argument: Argument, limit: int) -> tile.Extent:
-    """Read one extent of the grid: a number up to `limit`, or an expression known at launch."""
+    """Return one grid extent: an integer from 1 to `limit`, or an int32 expression known at launch; refuse others."""
     value = argument.value
     if isinstance(value, EXPR_TYPES):
         if extent_to_size(value) is None:
@@ -372,7 +386,7 @@ def _read_grid_extent(argument: Argument, limit: int) -> tile.Extent:
 
 
 def _read_thread_extents(call: Call) -> tuple[int, int, int]:
-    """Read the threads of a block along x, y and z."""
+    """Return the threads of a block along x, y and z, absent ones 1; refuse fewer than 1 or more than 1024 in all."""
     argument = call["threads"]
     dims = argument.value if isinstance(argument.value, tuple) else (argument.value,)
     extents = [dim for dim in dims if isinstance(dim, int) and not isinstance(dim, bool)]
@@ -387,7 +401,7 @@ def _read_thread_extents(call: Call) -> tuple[int, int, int]:
 
 
 def _warn_of_partial_warp(context: Context, span: Span) -> None:
-    """Warn of a block whose threads do not fill its last warp."""
+    """Warn if the block's threads do not fill its last warp."""
     count = math.prod(context.thread_extents)
     if context.threads > count:
         title = f"a block of {count} {'thread' if count == 1 else 'threads'} takes as long as one of {context.threads}"
@@ -396,7 +410,9 @@ def _warn_of_partial_warp(context: Context, span: Span) -> None:
 
 
 def _bind_block_variables(context: Context, launch: ast.With, rank: int) -> tuple[tile.Var, ...]:
-    """Bind the names after `as` to the block indices, or make variables without names."""
+    """Bind the names after `as` to new block-index variables, and return these; without `as` no names; refuse another
+    number.
+    """
     target = launch.target
     if target is None:
         # The kernel uses no block index.

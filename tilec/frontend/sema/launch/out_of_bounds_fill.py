@@ -18,8 +18,9 @@ from tilec.ops.lowering import index_element
 def fill_out_of_bounds_reads(
     kernel: tile.Kernel, values: Mapping[tile.Buffer, tile.Expr], fresh: Callable[[str], str]
 ) -> tile.Kernel:
-    """Guard the reads of these tensors, so that they give the fill value out of bounds. Copies that may leave a tensor
-    become elementwise nests; `fresh` makes the names of their variables."""
+    """Return the kernel with reads of these tensors giving their fill value outside them. Copies that may leave a
+    tensor become elementwise nests; `fresh` makes the names of their variables.
+    """
     if not values:
         return kernel
     rewriter = _FillRewriter(values, fresh, collect_coordinates(kernel))
@@ -35,10 +36,13 @@ class _FillRewriter:
         self.values, self.fresh, self.coordinates = values, fresh, coordinates
 
     def rewrite_body(self, body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        """Return statements with the loads of the filled tensors guarded."""
         return map_statements(body, self.rewrite_statement)
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
-        """Guard the reads of a statement; a copy that may leave a tensor becomes a nest."""
+        """Guard a statement's loads, also inside it; a copy that may leave its tensor becomes a nest, other operations
+        stay.
+        """
         match stmt:
             case Copy(regions=(source, destination)) if source.buffer in self.values:
                 return stmt if _is_in_bounds(source, self.coordinates) else self.rewrite_copy(source, destination, stmt)
@@ -48,7 +52,7 @@ class _FillRewriter:
                 return map_nested_bodies(map_expressions(stmt, self.guard_loads), self.rewrite_body)
 
     def rewrite_copy(self, source: tile.Region, destination: tile.Region, op: tile.TileOp) -> tile.Parallel:
-        """Return the nest that copies element by element, with guarded reads."""
+        """Return a T.Parallel nest that does a copy element by element, reading the fill value outside the tensor."""
         extents = destination.shape
         variables = tuple(tile.Var(self.fresh("place")) for _ in extents)
         read = self.guard_loads(tile.Load(source.buffer, index_element(source, variables, extents)))
@@ -57,10 +61,11 @@ class _FillRewriter:
         return tile.Parallel(variables, extents, (store,), op.span)
 
     def guard_loads(self, expr: tile.Expr) -> tile.Expr:
+        """Return an expression with every load of a filled tensor replaced by a guarded one."""
         return rewrite_expression(expr, self.guard_load)
 
     def guard_load(self, new: tile.Expr) -> tile.Expr:
-        """Return a load as a selection between the element and the fill value; else the expression."""
+        """Return a load of a filled tensor as a select between it, in bounds, and the fill value; others unchanged."""
         if not isinstance(new, tile.Load) or new.buffer not in self.values:
             return new
         bounds: list[tile.Expr] = []
@@ -74,7 +79,7 @@ class _FillRewriter:
 
 
 def _is_in_bounds(region: tile.Region, coordinates: Coordinates) -> bool:
-    """Return whether the whole box is known to lie in the tensor, for all values of blocks, loops and binds."""
+    """Return whether a box provably lies in its tensor for all blocks and iterations; False for a dynamic extent."""
     for start, extent, size in zip(region.start, region.extent, region.buffer.extents, strict=True):
         low, high = coordinates.find_bounds(start)
         if not isinstance(size, int) or low < 0 or high > size - extent:

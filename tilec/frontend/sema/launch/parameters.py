@@ -18,14 +18,14 @@ from tilec.support.identity import IdentityKey
 
 
 def list_size_names(scope: Scope) -> Iterator[str]:
-    """Yield the names of the visible sizes, which no variable of the kernel may take."""
+    """Yield the names of all variables in the values that a scope sees, so that the kernel's own avoid them."""
     for name in scope.list_visible_names():
         binding = scope.find(name)
         yield from (v.name for v in _find_variables(binding.value if binding else None))
 
 
 def _find_variables(value: Value) -> Iterator[tile.Var]:
-    """Yield the variables in an expression, or in the expressions of nested tuples."""
+    """Yield the variables in an expression, or in the expressions of a tuple at any depth."""
     level = [value]
     while level:
         for node in level:
@@ -37,7 +37,9 @@ def _find_variables(value: Value) -> Iterator[tile.Var]:
 
 
 def add_size_parameters(kernel: tile.Kernel) -> tile.Kernel:
-    """Add a parameter for every size that the kernel uses without declaring it."""
+    """Return the kernel with a parameter for every variable that it does not declare; refuse one with a parameter's
+    name. These are sizes of T.dynamic.
+    """
     declared = {p for p in (*kernel.params, *kernel.block_vars, tile.THREAD, tile.WARPGROUP) if isinstance(p, tile.Var)}
     for stmt in tile.walk_statements(kernel.body):
         declared |= set(tile.declared_variables(stmt))
@@ -54,7 +56,7 @@ def add_size_parameters(kernel: tile.Kernel) -> tile.Kernel:
 
 
 def _find_used_variables(kernel: tile.Kernel) -> Iterator[tile.Var]:
-    """Yield the variables in the extents, the grid and the statements of a kernel."""
+    """Yield the variables that occur in a kernel's parameter extents and strides, its grid and its statements."""
     extents = (e for p in kernel.params if isinstance(p, tile.Buffer) for e in (*p.extents, *(p.strides or ())))
     exprs: list[tile.Expr] = [e for e in (*extents, *kernel.grid) if not isinstance(e, int)]
     for stmt in tile.walk_statements(kernel.body):
@@ -65,7 +67,7 @@ def _find_used_variables(kernel: tile.Kernel) -> Iterator[tile.Var]:
 def warn_of_unused_parameters(
     context: Context, function: ast.Function, params: Iterable[tile.Buffer | tile.Var]
 ) -> None:
-    """Warn of each of `params` that only the signature of the function names."""
+    """Warn of each parameter in `params` whose name occurs nowhere in the function but in its signature."""
     made = {param.name for param in params}
     mentioned = {node.id for node in ast.walk_nodes(function) if isinstance(node, ast.Name)}
     for parameter in function.params:

@@ -29,13 +29,15 @@ MAKE_TENSOR_SIGNATURES = {
 
 
 def read_extents(argument: Argument, what: str) -> tuple[tile.Extent, ...]:
-    """Read extents: numbers, or expressions of the kernel's integer parameters."""
+    """Return an argument's extents, each a number or an expression of kernel parameters with its constants folded."""
     found = as_extents(argument, what)
     return tuple(e if isinstance(e, int) else fold_expr(cast_expr(e, e.dtype)) for e in found)
 
 
 def build_tensor(call: Call, name: str, span: Span) -> tile.Buffer:
-    """Build the tensor with the `shape`, `dtype` and `strides` of a call."""
+    """Build a global tensor from a call's `shape`, `dtype` and `strides`; drop a dense tensor's strides, refuse bad
+    ones.
+    """
     shape = read_extents(call["shape"], "the shape of a tensor")
     dtype, lanes = as_element_type(call["dtype"])
     given = call["strides"] if "strides" in call.arguments else None
@@ -59,7 +61,9 @@ def compute_dense_strides(shape: tuple[tile.Extent, ...]) -> tuple[tile.Extent, 
 def _check_strides(
     call: Call, shape: tuple[tile.Extent, ...], steps: tuple[tile.Extent, ...], dtype: DType, lanes: int
 ) -> None:
-    """Check the number of strides, that the last one is 1, and that elements are whole bytes."""
+    """Refuse strides of the wrong number, a last stride other than 1, and elements that are vectors or part of a
+    byte.
+    """
     if len(steps) != len(shape):
         title = f"{len(steps)} strides for {len(shape)} dimensions"
         place = Label(call["shape"].span, f"shape {show_shape(shape)}")
@@ -77,14 +81,16 @@ def _check_strides(
 
 
 def make_pointer(context: Context, name: str) -> tile.Var:
-    """Make the variable of a pointer parameter, which T.make_tensor turns into a tensor."""
+    """Make the 64-bit variable of a pointer parameter and record it in `context.pointers` without a tensor yet."""
     made = tile.Var(context.unique.take(name), UINT64)
     context.pointers[made] = None
     return made
 
 
 def make_tensor(context: Context, call: Call) -> Value:
-    """Return the tensor at the address in a kernel parameter, which becomes this tensor."""
+    """Return the tensor of T.make_tensor and record that its pointer parameter becomes it; refuse a second, other
+    tensor. Errors: an address that is no parameter.
+    """
     name = "ptr" if call.name == "T.make_tensor" else "addr"
     where, value = call[name], call[name].value
     if isinstance(value, tile.Load | Access):
@@ -110,12 +116,12 @@ def make_tensor(context: Context, call: Call) -> Value:
 def resolve_pointers(
     context: Context, params: tuple[tile.Buffer | tile.Var, ...]
 ) -> tuple[tile.Buffer | tile.Var, ...]:
-    """Replace pointer parameters by the tensors that T.make_tensor made of them."""
+    """Return the parameters with each pointer replaced by the tensor that T.make_tensor made at it, if any."""
     return tuple((isinstance(p, tile.Var) and context.pointers.get(p)) or p for p in params)
 
 
 def refuse_strided(call: Call, source: tile.Buffer) -> None:
-    """Refuse a view of a tensor with strides."""
+    """Raise `wrong-scope` if the tensor to view has strides."""
     if source.strides is not None:
         title = f"{call.name} of a tensor with strides"
         note = f"this is {describe_value(source)}"

@@ -79,7 +79,7 @@ class LoopHeader:
 
     @property
     def _counts(self) -> range | None:
-        """The values of the counter that runs from `start` to `stop`, if these are constants."""
+        """Return the values of the counter that runs from `start` to `stop`; None unless both are constants."""
         match self.start, self.stop:
             case tile.Const(value=start), tile.Const(value=stop):
                 return range(int(start), int(stop), self.step)
@@ -88,12 +88,14 @@ class LoopHeader:
 
     @property
     def values(self) -> tuple[int, int] | None:
-        """The smallest and largest value of the counter, if the bounds are constants."""
+        """Return the smallest and largest value of the counter; None if the bounds are no constants or the loop is
+        empty.
+        """
         return (self._counts[0], self._counts[-1]) if self._counts else None
 
     @property
     def iterations(self) -> range | None:
-        """All values of the loop variable, if they are constants."""
+        """Return all values of the loop variable, in order; None if they are not known at compile time."""
         match self.first_and_step:
             case None:
                 return self._counts
@@ -104,10 +106,13 @@ class LoopHeader:
 
     @property
     def trip_count(self) -> int | None:
+        """Return the number of iterations, or None if it is known only at run time."""
         return None if self._counts is None else len(self._counts)
 
     def value(self, count: tile.Expr) -> tile.Expr:
-        """Return the kernel's loop variable, given the variable that runs from `start` to `stop`."""
+        """Return the loop variable as the kernel sees it, computed from the counter: the same unless the loop counts
+        down.
+        """
         if self.first_and_step is None:
             return count
         first, step = self.first_and_step
@@ -115,7 +120,9 @@ class LoopHeader:
 
 
 def read_loop_header(call: Call) -> LoopHeader:
-    """Read start, stop and step, which mean what they do in Python's `range`."""
+    """Read a loop's start, stop and step as in `range`; a negative step becomes a loop over iteration numbers; refuse
+    step 0.
+    """
     first_bound = _read_bound(call, "start")
     has_stop = call["stop"].value is not None
     start, stop = (first_bound, _read_bound(call, "stop")) if has_stop else (tile.int32_const(0), first_bound)
@@ -137,7 +144,9 @@ _MAX_UNROLLED_COPIES = 1024  # copies of a statement
 
 
 def read_unroll_factor(call: Call, bounds: LoopHeader) -> int | None:
-    """Read how many iterations of T.unroll become one, or None if the compiler chooses."""
+    """Return how many iterations of T.unroll become one, all if `explicit`; None if tilec chooses; refuse both
+    together.
+    """
     parameter_of = {"pragma_unroll_explicit": "explicit", "pragma_unroll_factor": "unroll_factor"}
     arguments = {parameter_of[key]: argument for key, argument in read_annotations(call) if key in parameter_of}
     for key in parameter_of.values():
@@ -164,7 +173,9 @@ def read_unroll_factor(call: Call, bounds: LoopHeader) -> int | None:
 
 
 def apply_unroll_factor(loop: tile.For, factor: int | None, span: Span) -> tile.For:
-    """Return the loop unrolled by `factor`; without one, whole, or serial where that makes too many copies."""
+    """Return the loop to be unrolled by `factor`, wholly if None; serial for 1; refuse a factor that makes too many
+    copies. Without a factor such a loop is serial.
+    """
     if factor == 1:
         return replace(loop, kind="serial")
     unrolled_loop = replace(loop, kind="unroll", factor=factor)
@@ -179,13 +190,15 @@ def apply_unroll_factor(loop: tile.For, factor: int | None, span: Span) -> tile.
 
 
 def _count_copies(body: tuple[tile.Stmt, ...]) -> int:
-    """Return how many copies unrolling makes of a statement of the body, at most."""
+    """Return the largest number of copies that unrolling makes of any statement in a body, with nested loops
+    multiplied.
+    """
     inner = (max(map(_count_copies, tile.nested_bodies(stmt)), default=1) for stmt in body)
     return max((_count_unrolled_iterations(stmt) * n for stmt, n in zip(body, inner, strict=True)), default=1)
 
 
 def _count_unrolled_iterations(stmt: tile.Stmt) -> int:
-    """Return how many iterations of a loop unrolling writes out, 1 for other statements."""
+    """Return how many copies of a loop's body unrolling writes out; 1 for loops not unrolled and other statements."""
     if not isinstance(stmt, tile.For) or stmt.kind != "unroll":
         return 1
     trip_count = get_static_trip_count(stmt)
@@ -216,7 +229,9 @@ class NestHeader:
 
 
 def read_nest_header(call: Call, warn: Warn) -> NestHeader:
-    """Read the arguments of T.Parallel or T.vectorized."""
+    """Read bounds, width, layout and asynchrony of T.Parallel or T.vectorized; warn of unknown annotations, refuse bad
+    values. Errors: an empty or run-time T.vectorized, a width that does not divide the last extent.
+    """
     if "stop" in call.arguments:
         header = read_loop_header(call)
         start, stop = header.start, header.stop
@@ -262,7 +277,9 @@ def read_nest_header(call: Call, warn: Warn) -> NestHeader:
 
 
 def _read_loop_layout(call: Call, given: Argument) -> tile.LoopLayout:
-    """Read the layout. Its inputs are compared with the loops of the nest later, at the outermost of them."""
+    """Return the layout in `loop_layout=`; refuse any other value. Its inputs are compared with the loops of the nest
+    later, at the outermost of them.
+    """
     layout = given.value
     if not isinstance(layout, tile.LoopLayout):
         title = f"{call.name}: `loop_layout` is a layout"
@@ -288,7 +305,7 @@ class PersistentWalk:
 
     @property
     def size(self) -> tile.Expr:
-        """The number of tiles, including those past the end of the last group."""
+        """Return the number of tiles of the walk, including those past the domain's end in the last group."""
         total = fold_binary("mul", self.groups, self.group)
         for extent in self.domain[:-1]:
             total = fold_binary("mul", total, extent)
@@ -296,14 +313,15 @@ class PersistentWalk:
 
     @property
     def waves(self) -> tile.Expr:
+        """Return the number of waves: the tiles of the walk divided by the wave size, rounded up."""
         return fold_ceildiv(self.size, self.wave_size)
 
     def place(self, wave: tile.Var) -> tile.Expr:
-        """Return the number of the block's tile in this wave."""
+        """Return the number of this block's tile in a wave: `wave * wave_size + index`."""
         return fold_binary("add", fold_binary("mul", wave, self.wave_size), self.index)
 
     def coordinates(self, wave: tile.Var) -> tuple[tile.Expr, ...]:
-        """Return the coordinates of the block's tile in this wave."""
+        """Return the coordinates in the domain of this block's tile in a wave."""
         rest = self.place(wave)
         offset, rest = fold_binary("floormod", rest, self.group), fold_binary("floordiv", rest, self.group)
         found: list[tile.Expr] = []
@@ -313,7 +331,9 @@ class PersistentWalk:
         return (*reversed(found), fold_binary("add", fold_binary("mul", rest, self.group), offset))
 
     def exists(self, wave: tile.Var, last: tile.Var) -> tile.Expr | None:
-        """Return the condition under which this tile lies in the domain; None: always."""
+        """Return the condition that a wave's tile, with this last coordinate, lies in the domain; None if it always
+        does.
+        """
         conditions: list[tile.Expr] = []
         if fold_binary("sub", fold_binary("mul", self.waves, self.wave_size), self.size) != tile.int32_const(0):
             conditions.append(tile.Binary("lt", self.place(wave), self.size, BOOL))
@@ -323,7 +343,7 @@ class PersistentWalk:
 
 
 def read_persistent_walk(call: Call) -> PersistentWalk:
-    """Read the arguments of T.Persistent."""
+    """Build the walk of T.Persistent from its arguments; refuse constant extents and wave sizes below 1."""
     domain = call["domain"]
     if not isinstance(domain.value, tuple) or not domain.value:
         call.refuse("domain", "a list of extents, one per dimension")
@@ -338,11 +358,13 @@ def read_persistent_walk(call: Call) -> PersistentWalk:
 
 
 def _refuse_empty(call: Call, name: str, value: tile.Expr) -> None:
+    """Raise `wrong-shape` if an argument's value is a constant below 1."""
     if isinstance(value, tile.Const) and value.value < 1:
         raise_error("wrong-shape", f"{call.name}: `{name}` must be positive", call[name].span, f"this is {value.value}")
 
 
 def _read_integer(call: Call, name: str, argument: Argument) -> tile.Expr:
+    """Return an argument as an int32 expression with constants folded; refuse other types."""
     return fold_expr(as_count(argument, f"{call.name}: `{name}` must be an integer"))
 
 
@@ -352,6 +374,7 @@ def fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
 
 
 def fold_ceildiv(a: tile.Expr, b: tile.Expr) -> tile.Expr:
+    """Return `a / b` rounded up, as an int32 expression with constants folded."""
     return fold_binary("floordiv", fold_binary("add", a, fold_binary("sub", b, tile.int32_const(1))), b)
 
 
@@ -359,18 +382,19 @@ def fold_ceildiv(a: tile.Expr, b: tile.Expr) -> tile.Expr:
 
 
 def _read_bound(call: Call, name: str) -> tile.Expr:
+    """Return a loop bound as an int32 expression with constants folded; refuse other types."""
     return fold_expr(as_count(call[name], f"{call.name}: the bounds must be integers"))
 
 
 def read_parallel_extents(call: Call) -> tuple[int | tile.Expr, ...]:
-    """Read the extents of T.Parallel: constants, or integers known at run time."""
+    """Return the extents of T.Parallel, positive numbers or run-time expressions; refuse a call without any."""
     if not call.variadic:
         raise_error("missing-argument", "T.Parallel needs at least one extent", call.span)
     return tuple(_read_extent(argument) for argument in call.variadic)
 
 
 def _read_extent(argument: Argument) -> int | tile.Expr:
-    """Read one extent of T.Parallel, a positive number or an expression."""
+    """Return one extent of T.Parallel: a positive number or an int32 expression; refuse other values."""
     value = argument.value
     if isinstance(value, (*EXPR_TYPES, Access)):
         expr = as_expr(argument)
@@ -393,7 +417,9 @@ def _read_extent(argument: Argument) -> int | tile.Expr:
 
 
 def read_annotations(call: Call) -> list[tuple[str, Argument]]:
-    """Read the entries of `annotations=`, a dictionary with names as keys."""
+    """Return the names and values of `annotations=`, none if it is absent; refuse anything but a dictionary by
+    names.
+    """
     if "annotations" not in call.arguments or call["annotations"].value is None:
         return []
     value = call["annotations"].value
@@ -412,7 +438,7 @@ def read_annotations(call: Call) -> list[tuple[str, Argument]]:
 def make_unknown_annotation_warning(
     call: Call, annotation: str, argument: Argument, known: Iterable[str]
 ) -> Diagnostic:
-    """Make the warning that a loop has an annotation which tilec does not know."""
+    """Make the warning that a loop annotation is unknown and ignored, with the nearest of the `known` names."""
     near = find_nearest_name(annotation, known)
     title, way_out = f"{call.name}: unknown annotation {annotation!r}", f"did you mean {near!r}?" if near else None
     return make_warning("unknown-annotation", title, argument.span, "it is ignored", help=way_out)
@@ -422,7 +448,9 @@ def make_unknown_annotation_warning(
 
 
 def read_target_names(target: ast.Expr, count: int, form: str = "for {} in …") -> tuple[ast.Name, ...]:
-    """Read the names of `count` variables. `form` shows in the error how they are written."""
+    """Return the `count` plain names of a loop's target; refuse another number, other targets and repeated names.
+    `form` shows in the error how they are written.
+    """
     items = target.items if isinstance(target, ast.Tuple | ast.List) else (target,)
     names = tuple(i for i in items if isinstance(i, ast.Name))
     if len(names) < len(items):
@@ -436,14 +464,14 @@ def read_target_names(target: ast.Expr, count: int, form: str = "for {} in …")
 
 
 def _complete_names(names: tuple[ast.Name, ...], count: int) -> list[str]:
-    """Return the first `count` of these names, continued by default ones."""
+    """Return exactly `count` names for a suggestion: the given ones, then `i, j, …` or `bx, by, bz`."""
     common = ("bx", "by", "bz") if names and names[0].id.startswith("b") else tuple("ijklmnop")
     default_names = (name for name in common if name not in {n.id for n in names})
     return [*(n.id for n in names), *default_names][:count]
 
 
 def _refuse_duplicate_names(names: tuple[ast.Name, ...]) -> None:
-    """Refuse two loop variables of one name, except `_`."""
+    """Raise `duplicate-definition` if two loop variables have one name, except `_`."""
     seen: dict[str, Span] = {}
     for name in names:
         if name.id in seen and name.id != "_":

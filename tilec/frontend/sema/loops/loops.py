@@ -45,7 +45,9 @@ _MAX_REPETITIONS = 64
 
 
 def elaborate_for(context: Context, node: ast.For) -> None:
-    """Elaborate a loop over a header of the language, or over values known at compile time."""
+    """Elaborate a `for`: a loop of the language by its own rules, or once per item of a compile-time sequence; refuse
+    others.
+    """
     if isinstance(node.iterable, ast.Call):
         path = evaluate.find_callee(context, node.iterable)
         if path in _LOOP_ELABORATORS:
@@ -60,9 +62,10 @@ def elaborate_for(context: Context, node: ast.For) -> None:
 
 
 def _elaborate_repetitions(context: Context, node: ast.For, values: Argument, kind: str) -> None:
-    """Elaborate the body of a loop once for each value, all of them known at compile time."""
+    """Elaborate the body of a loop once for each of some compile-time values, bound to its target."""
 
     def elaborate_once(item: Value) -> None:
+        """Bind the loop's target to one item and elaborate the body."""
         context.budget.step(node.span)
         bind_target(context.scope, node.target, Argument(item, values.span))
         context.block(node.body)
@@ -73,7 +76,9 @@ def _elaborate_repetitions(context: Context, node: ast.For, values: Argument, ki
 
 
 def _elaborate_grid(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Elaborate T.grid as one serial loop in another. All extents are read before the first loop begins."""
+    """Elaborate T.grid as nested serial loops, whose extents are all read before the first begins; refuse it without
+    extents.
+    """
     if len(iterable.args) == 1 and not iterable.keywords and not isinstance(iterable.args[0], ast.Starred):
         _elaborate_sequential(context, node, iterable, path)
         return
@@ -95,7 +100,7 @@ def _elaborate_grid(context: Context, node: ast.For, iterable: ast.Call, path: s
 
 
 def _elaborate_thread_binding(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Elaborate T.thread_binding: each thread runs one iteration, that of its index."""
+    """Elaborate a T.thread_binding loop: its body once, with the variable bound to the thread's index."""
     (name,) = read_target_names(node.target, 1)
     index = thread_values.evaluate_thread_value(context, evaluate.bind_operands(context, BINDING, iterable))
     with context.region("the loop", is_loop=False) as out:
@@ -105,7 +110,9 @@ def _elaborate_thread_binding(context: Context, node: ast.For, iterable: ast.Cal
 
 
 def elaborate_while(context: Context, node: ast.While) -> None:
-    """Elaborate a `while`, or the loop of a tile scheduler."""
+    """Emit a `while`, none if it is known to be false; refuse it in T.Parallel, where threads differ, or without an
+    end. The loop of a tile scheduler is one too. Errors: a condition that needs statements.
+    """
     per_thread.require_known_threads(context, node.condition.span, "a while")
     if context.is_parallel:
         title = f"a `while` is not allowed inside {context.nest_name}"
@@ -137,7 +144,9 @@ def elaborate_while(context: Context, node: ast.While) -> None:
 
 
 def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Elaborate range, T.serial, T.unroll or T.Pipelined, with the schedule that its header asks for."""
+    """Emit the loop of range, T.serial, T.unroll or T.Pipelined, scheduled; in T.Parallel repeat its body, refuse
+    T.Pipelined.
+    """
     kind, signature = SEQUENTIAL_LOOPS[path]
     if context.is_parallel and kind != "pipelined":
         bounds = read_loop_header(evaluate.bind_call(context, signature, iterable))
@@ -187,7 +196,7 @@ def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, p
 
 
 def _elaborate_parallel_or_vectorized(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Elaborate T.Parallel or T.vectorized. Inside another nest a T.vectorized is written out, once per iteration."""
+    """Elaborate a T.Parallel or T.vectorized nest; a T.vectorized inside another nest is repeated per iteration."""
     if not context.is_parallel or path not in _VECTORIZED:
         elaborate_parallel(context, node, iterable, path)
         return
@@ -196,7 +205,9 @@ def _elaborate_parallel_or_vectorized(context: Context, node: ast.For, iterable:
 
 
 def _elaborate_persistent(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Elaborate T.Persistent as a serial loop over waves, which skips tiles outside the domain."""
+    """Emit T.Persistent as a serial loop over waves, its body skipped outside the domain; refuse it inside
+    T.Parallel.
+    """
     _check_outside_nest(context, iterable, path)
     with context.held():
         call = evaluate.bind_call(context, PERSISTENT_SIGNATURE, iterable)
@@ -228,7 +239,7 @@ def _elaborate_persistent(context: Context, node: ast.For, iterable: ast.Call, p
 
 
 def _repeat_in_nest(context: Context, node: ast.For, iterable: ast.Call, path: str, bounds: LoopHeader) -> None:
-    """Elaborate a loop that each element of a nest runs: its body once for each of a few known values."""
+    """Elaborate a loop inside a nest by repeating its body; refuse more than 64 or a run-time number of iterations."""
     values = bounds.iterations
     if values is None or len(values) > _MAX_REPETITIONS:
         count = "its trip count is known only at run time" if values is None else f"its trip count is {len(values)}"
@@ -237,13 +248,13 @@ def _repeat_in_nest(context: Context, node: ast.For, iterable: ast.Call, path: s
 
 
 def _check_outside_nest(context: Context, iterable: ast.Call, path: str) -> None:
-    """Refuse a sequential loop inside a nest."""
+    """Raise `loop-in-parallel` if the current statement is inside T.Parallel or T.vectorized."""
     if context.is_parallel:
         _refuse_in_nest(context, iterable, path)
 
 
 def _refuse_in_nest(context: Context, iterable: ast.Call, path: str, why: str = "") -> NoReturn:
-    """Refuse a loop inside T.Parallel or T.vectorized."""
+    """Raise `loop-in-parallel`: this loop may not stand inside the current T.Parallel or T.vectorized."""
     title = f"{path} is not allowed inside {context.nest_name}"
     way_out = f"put the loop outside and {context.nest_name} inside"
     if context.nest_name == "T.Parallel":

@@ -61,16 +61,19 @@ class ScheduleRequest:
     spelled: dict[str, str]
 
     def quote_key(self, key: str) -> str:
+        """Return the spelling of a scheduling argument in the source, in backquotes."""
         return f"`{self.spelled[key]}`"
 
     def format_list(self, key: str, entries: tuple[int, ...]) -> str:
-        """Format a list as source text: a keyword argument, or an annotation."""
+        """Return a list as source text: `stage=[0, 1]`, or `"software_pipeline_stage": [0, 1]` for an annotation."""
         spelled = self.spelled[key]
         return f"{spelled}={list(entries)}" if spelled == key else f'"{spelled}": {list(entries)}'
 
 
 def read_schedule_request(call: Call, warn: Warn) -> ScheduleRequest:
-    """Collect the scheduling arguments and annotations of a loop. An empty list counts as absent."""
+    """Collect a loop's scheduling arguments and annotations without empty lists; warn of unknown ones, refuse repeated
+    ones.
+    """
     found: dict[str, Argument] = {}
     spelled: dict[str, str] = {}
     for key in ("num_stages", "stage", "order", "sync", "group"):
@@ -99,10 +102,11 @@ def build_manual_schedule(
     names: Sequence[schedule_lists.ElidedBind] = (),
     mistakes: ErrorCollector = RAISE_FIRST,
 ) -> ManualSchedule:
-    """Check the scheduling arguments of a loop against the statements of its body, and build the schedule.
+    """Build a loop's manual schedule from its lists, checked against its body; one without lists if they are wrong.
 
     The statements of each of `converted_ifs` count as one, and lists may have entries for `names`. Lists with mistakes
-    are ignored, after the mistakes are recorded."""
+    are ignored, after the mistakes are recorded.
+    """
     known = mistakes.met
     with mistakes.caught():
         manual = _build_schedule(request, body, warn, converted_ifs, names, mistakes)
@@ -119,7 +123,9 @@ def _build_schedule(
     names: Sequence[schedule_lists.ElidedBind],
     mistakes: ErrorCollector,
 ) -> ManualSchedule:
-    """Build the schedule of `build_manual_schedule`. Raises a CompileError where lists have mistakes."""
+    """Build the schedule from the lists, or raise CompileError for wrong ones; without `stage`, keep only
+    `num_stages`.
+    """
     num_stages = None
     with mistakes.caught():
         num_stages = _read_num_stages(request)
@@ -165,7 +171,7 @@ def _build_schedule(
 
 
 def _read_num_stages(request: ScheduleRequest) -> int | None:
-    """Read `num_stages`, or return None if it is not given."""
+    """Return `num_stages` of a request, or None if absent; refuse anything but an integer of at least 0."""
     if "num_stages" not in request.arguments:
         return None
     argument = request.arguments["num_stages"]
@@ -180,7 +186,7 @@ def _read_num_stages(request: ScheduleRequest) -> int | None:
 
 
 def _refuse_lone_list(request: ScheduleRequest, key: str) -> NoReturn:
-    """Refuse `stage` without `order`, or the other way round."""
+    """Raise `manual-schedule`: `stage` is given without `order`, or `order` without `stage`."""
     missing = "stage" if key == "order" else "order"
     title = f"{request.quote_key(key)} without `{request.spelled[key].replace(key, missing)}`"
     note = f"{request.loop} needs both or neither"
@@ -189,13 +195,13 @@ def _refuse_lone_list(request: ScheduleRequest, key: str) -> NoReturn:
 
 
 def _find_written_operand(bind: tile.Stmt, body: tuple[tile.Stmt, ...]) -> str:
-    """Return the name of a buffer that the bind reads and the body writes."""
+    """Return the name of the first buffer that a bind reads and some statement of the body writes."""
     written = {b.name for s in body for b in find_writes(s)}
     return next(b.name for b in find_reads(bind) if b.name in written)
 
 
 def _warn_of_depth_override(request: ScheduleRequest, num_stages: int, implied: int, warn: Warn) -> None:
-    """Warn that `num_stages` overrides the number of versions that `stage` implies."""
+    """Warn that `num_stages` overrides the number of tile versions that `stage` implies, even if they are equal."""
     if num_stages == implied:
         label = f"`stage` alone means {implied} versions of each tile"
     else:
@@ -219,14 +225,14 @@ class _ScheduleLists:
     # ---- the lists ----
 
     def read_stages(self) -> tuple[int, ...]:
-        """Read `stage`, which has no negative entries and at most `MAX_STAGES` stages."""
+        """Return the list `stage`; refuse a wrong length, negative entries and more than `MAX_STAGES` stages."""
         stage = self.read_list("stage")
         self.refuse_negative_entries("stage", stage)
         self.refuse_deep_stage(stage)
         return stage
 
     def read_order(self) -> tuple[int, ...]:
-        """Read `order` as ranks from 0. Gaps that entries for replayed binds leave are closed."""
+        """Return the list `order` as ranks from 0, without gaps; refuse a wrong length, negative or equal entries."""
         order = self.read_list("order")
         self.refuse_negative_entries("order", order)
         self.refuse_duplicates(order)
@@ -235,7 +241,7 @@ class _ScheduleLists:
         return self.lists["order"]
 
     def read_integers(self, key: str) -> tuple[int, ...]:
-        """Read a list of integers; `async_producers` may hold booleans."""
+        """Return an argument that is a list of integers; refuse any other, but allow booleans in `async_producers`."""
         argument = self.request.arguments[key]
         value = argument.value
         items = value if isinstance(value, tuple) else ()
@@ -250,7 +256,7 @@ class _ScheduleLists:
         return entries
 
     def read_list(self, key: str) -> tuple[int, ...]:
-        """Read a list with one entry for each scheduled statement."""
+        """Return a list's entries for the scheduled statements, and record them; refuse a length that fits no form."""
         entries = self.read_integers(key)
         if len(entries) not in self.forms.lengths:
             self.refuse_length(key, len(entries))
@@ -262,11 +268,11 @@ class _ScheduleLists:
 
     @property
     def has_bind_entries(self) -> bool:
-        """Return whether the lists have entries for replayed binds too."""
+        """Return whether the lists are longer than the statements, so have entries for replayed binds or names too."""
         return self.longest > len(self.statements)
 
     def refuse_mixed_lengths(self, key: str, found: int) -> NoReturn:
-        """Refuse a list with another length than the lists before it."""
+        """Raise `manual-schedule`: a list has another length than the lists read before it."""
         self.report_length_once()
         first = next(iter(self.lists))
         title = f"{self.request.quote_key(key)} has {found} entries, {self.request.quote_key(first)} has {self.longest}"
@@ -276,13 +282,15 @@ class _ScheduleLists:
         raise_error("manual-schedule", title, self.request.arguments[key].span, note, secondary=(place,), help=way_out)
 
     def report_length_once(self) -> None:
-        """Raise without a message if a wrong length has been reported: lists mostly miss the same statement."""
+        """Note that a wrong list length is being reported; raise an empty CompileError if one was before. Lists mostly
+        miss the same statement.
+        """
         if self.is_misfit:
             raise CompileError
         self.is_misfit = True
 
     def refuse_length(self, key: str, found: int) -> NoReturn:
-        """Refuse a list with the wrong number of entries, and show the statements that need one."""
+        """Raise `manual-schedule` for a list of the wrong length, labelling the statements that need an entry."""
         self.report_length_once()
         wanted = len(self.statements)
         lines = ", ".join(str(s.span.line) for s in self.statements)
@@ -302,7 +310,7 @@ class _ScheduleLists:
         raise_error("manual-schedule", title, span, note, secondary=places, notes=tuple(notes))
 
     def refuse_negative_entries(self, key: str, values: tuple[int, ...]) -> None:
-        """Refuse a list with negative numbers."""
+        """Raise `manual-schedule` if a list holds a negative number."""
         low = min(values, default=0)
         if low < 0:
             title = f"{self.request.quote_key(key)} must not hold negative numbers"
@@ -311,7 +319,7 @@ class _ScheduleLists:
             raise_error("manual-schedule", title, self.request.arguments[key].span, note, secondary=(place,))
 
     def refuse_deep_stage(self, stage: tuple[int, ...]) -> None:
-        """Refuse more than `MAX_STAGES` stages: code for each is written out in the prologue."""
+        """Raise `manual-schedule` if `stage` holds `MAX_STAGES` or more: the prologue has code for each stage."""
         high = max(stage, default=0)
         if high >= MAX_STAGES:
             title = f"{self.request.quote_key('stage')} holds {high}"
@@ -320,7 +328,7 @@ class _ScheduleLists:
             raise_error("manual-schedule", title, self.request.arguments["stage"].span, note, secondary=(place,))
 
     def refuse_duplicates(self, order: tuple[int, ...]) -> None:
-        """Refuse an `order` with two equal entries."""
+        """Raise `manual-schedule` if two entries of `order` are equal."""
         twice = next((o for o in order if order.count(o) > 1), None)
         if twice is not None:
             same = [s for s, o in zip(self.statements, order, strict=True) if o == twice]
@@ -331,7 +339,7 @@ class _ScheduleLists:
     # ---- binds ----
 
     def check_binds(self, stage: tuple[int, ...], order: tuple[int, ...]) -> None:
-        """Check that the users of a scheduled bind run in its stage, after it: a bind has no storage."""
+        """Record an error for each scheduled bind that is used in another stage or before it: a bind has no storage."""
         for number, users in find_bind_users(self.body):
             bind = self.statements[number]
             assert isinstance(bind, tile.Bind)
@@ -345,7 +353,7 @@ class _ScheduleLists:
     def refuse_bind_use(
         self, bind: tile.Bind, user: tile.Stmt, bind_at: tuple[int, int], user_at: tuple[int, int]
     ) -> NoReturn:
-        """Refuse a use of a bind in another stage, or before the bind."""
+        """Raise `bind-stage`: a statement uses a bind in another stage, or before the bind has its value."""
         name, read = bind.var.name, _find_written_operand(bind, self.body)
         problem = "before it has its value"
         help = f"give `{name}` a lower place in `order` than the statement that uses it"
@@ -357,7 +365,7 @@ class _ScheduleLists:
         raise_error("bind-stage", f"`{name}` is used {problem}", user.span, note, secondary=(place,), help=help)
 
     def warn_of_legacy_entries(self, warn: Warn) -> None:
-        """Warn of a list entry for a replayed bind with several users: one entry cannot place all replays."""
+        """Warn if the lists have an entry for a replayed bind that several statements use: it is ignored."""
         if not self.has_bind_entries:
             return
         needed = find_needed_variables(self.body)
@@ -377,7 +385,9 @@ class _ScheduleLists:
     # ---- other lists ----
 
     def build_scheduling_hints(self, stage: tuple[int, ...], warn: Warn) -> tile.SchedulingHints:
-        """Read the lists for asynchronous statements, groups and waits. `stage` is empty if it has mistakes."""
+        """Read the lists for asynchronous statements, groups and waits, recording the mistakes in them. `stage` is
+        empty if it has mistakes.
+        """
         arguments = self.request.arguments
         producers = groups = None
         sync = None
@@ -390,7 +400,9 @@ class _ScheduleLists:
         return tile.SchedulingHints(producers, groups, sync, arguments["stage"].span)
 
     def read_sync(self, warn: Warn) -> tuple[tuple[int, ...], ...]:
-        """Read `sync`: for each statement, the earlier writing statements that it waits for."""
+        """Return `sync`: for each statement the numbers of those it waits for; refuse what does not precede it or
+        writes nothing.
+        """
         argument = self.request.arguments["sync"]
         waits = self.read_index_lists("sync")
         if len(waits) != len(self.statements):
@@ -414,12 +426,15 @@ class _ScheduleLists:
         return waits
 
     def explain_impossible_wait(self, waiting: int, number: int) -> str:
+        """Return the reason why one statement cannot wait for another: it is not earlier, or it writes nothing."""
         if number >= waiting:
             return "a statement can wait only for earlier ones of the same iteration"
         return f"statement {number} writes no tile and no tensor"
 
     def warn_of_missing_waits(self, waits: tuple[tuple[int, ...], ...], warn: Warn) -> None:
-        """Warn of waits that the data flow needs and `sync` leaves out."""
+        """Warn of the first statement that reads what an earlier one writes without waiting for that statement by
+        `sync`.
+        """
         needed = [find_data_sources(self.statements, i) for i in range(len(self.statements))]
         absent = [(i, j) for i, js in enumerate(needed) for j in js if j not in waits[i]]
         if not absent:
@@ -436,7 +451,10 @@ class _ScheduleLists:
         warn(make_warning("sync-incomplete", title, span, note, secondary=(reader, writer), help=way_out))
 
     def read_asynchronous(self, stage: tuple[int, ...], warn: Warn) -> tuple[bool, ...] | None:
-        """Return for each statement whether it must be asynchronous, or None if no list says so."""
+        """Return, by two lists, whether each statement must be asynchronous, None without them; refuse or record
+        impossible flags. Of both, `async_producers` counts; `async_stages` means only the loads of shared tiles in its
+        stages. Refused is a stage without statements; recorded is a flag on what cannot be asynchronous.
+        """
         arguments = self.request.arguments
         found = None
         if "async_stages" in arguments and stage:
@@ -475,7 +493,7 @@ class _ScheduleLists:
         return found
 
     def convert_nests_to_copies(self, scheduling_hints: tile.SchedulingHints) -> tuple[tile.Stmt, ...]:
-        """Return the body with asynchronous nests replaced by copies: only copies can be asynchronous."""
+        """Return the body with each T.Parallel nest that must be asynchronous replaced by a copy, if it can be one."""
         flags = iter(scheduling_hints.asynchronous or ())
         wanted = [not is_replayed and next(flags, False) for is_replayed in self.replayed]
         return tuple(
@@ -484,7 +502,9 @@ class _ScheduleLists:
         )
 
     def read_groups(self, producers: tuple[bool, ...] | None) -> tuple[int, ...] | None:
-        """Return for each statement the number of its producer group, -1 for none, or None if no list says so."""
+        """Return each statement's producer group, -1 for none, or None without such a list; refuse a statement in two
+        groups. The lists are `async_producer_groups` and `group`.
+        """
         arguments = self.request.arguments
         if "async_producer_groups" in arguments:
             groups = self.read_list("async_producer_groups")
@@ -509,7 +529,7 @@ class _ScheduleLists:
         return tuple(found)
 
     def read_index_lists(self, key: str) -> tuple[tuple[int, ...], ...]:
-        """Read a list of lists of statement numbers."""
+        """Return an argument that is a list of lists of statement numbers; refuse other values and unknown numbers."""
         argument = self.request.arguments[key]
         value = argument.value
         lists = value if isinstance(value, tuple) else None
@@ -526,7 +546,7 @@ class _ScheduleLists:
 
 
 def _is_shared_tile_load(stmt: tile.Stmt) -> bool:
-    """Return whether the statement copies from a tensor to a shared tile, as hardware can do asynchronously."""
+    """Return whether a statement copies from a tensor to a shared tile, or is a nest that can become such a copy."""
     if isinstance(stmt, tile.Parallel):
         return convert_to_copy(stmt) is not None
     return isinstance(stmt, tile.TileOp) and is_load(stmt)

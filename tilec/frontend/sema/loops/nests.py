@@ -24,7 +24,9 @@ _ITERATIONS_PER_STEP = 256  # two for each thread of most blocks
 
 
 def elaborate_parallel(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
-    """Elaborate a T.Parallel or T.vectorized nest, in steps where an extent is known at run time only."""
+    """Emit a T.Parallel or T.vectorized nest, inside serial loops over its run-time extents; refuse it inside a
+    nest.
+    """
     if context.is_parallel:
         title = f"{path} inside {context.nest_name}"
         raise_error("loop-in-parallel", title, iterable.span, help="write one loop: `for i, j in T.Parallel(m, n):`")
@@ -46,7 +48,7 @@ def elaborate_parallel(context: Context, node: ast.For, iterable: ast.Call, path
 
 
 def _freeze_bound(context: Context, stop: tile.Expr, span: Span) -> tile.Expr:
-    """Bind a loop bound that was loaded, since the body may write the buffer it was loaded from."""
+    """Return a loop bound, bound to a new variable first if it reads elements, which the body may write."""
     if not reads_elements(stop):
         return stop
     var = tile.Var(context.unique.take("stop"))
@@ -57,7 +59,9 @@ def _freeze_bound(context: Context, stop: tile.Expr, span: Span) -> tile.Expr:
 def _elaborate_iterations(
     context: Context, node: ast.For, iterable: ast.Call, path: str, nest: _Nest, steps: dict[int, _StepLoop]
 ) -> None:
-    """Elaborate a nest, or one step of it. `steps` has the step loop of each dimension with a run-time extent."""
+    """Emit a nest, or its step of each run-time extent, elementwise or as asynchronous copy; refuse a layout of another
+    shape. `steps` has the step loop of each dimension with a run-time extent.
+    """
     variables = tuple(tile.Var(context.unique.take(name.id)) for name in nest.names)
     extents: list[int] = []
     is_in_extent: tile.Expr | None = None  # the condition that an iteration of the last step lies within the extent
@@ -104,7 +108,9 @@ def _elaborate_iterations(
 
 
 def _collect_nest(context: Context, node: ast.For, iterable: ast.Call, path: str) -> _Nest:
-    """Collect perfectly nested loops as one nest. Binds may precede an innermost T.vectorized."""
+    """Return a loop and the loops directly inside it as one nest; refuse options of the nest that an inner loop is
+    given. Only binds may precede an inner T.vectorized.
+    """
     with context.held():
         call = evaluate.bind_call(context, NEST_SIGNATURES[path], iterable)
     head = read_nest_header(call, context.warn)
@@ -145,8 +151,9 @@ class _Nest:
     layout: tile.LoopLayout | None
 
     def count_step_iterations(self, place: int) -> int:
-        """Return the iterations per step of a dimension with a run-time extent. These are some for each thread in the
-        innermost one, one in the others."""
+        """Return how many iterations of a run-time extent one step takes: 1, but about 256 in the innermost
+        dimension.
+        """
         if place < len(self.bounds) - 1:
             return 1
         return max(_ITERATIONS_PER_STEP // (self.width or 1), 1) * (self.width or 1)
@@ -162,5 +169,6 @@ class _StepLoop:
 
 
 def _has_only_name_targets(node: ast.Assign | ast.AnnotatedAssign) -> bool:
+    """Return whether an assignment sets only plain names."""
     targets = node.targets if isinstance(node, ast.Assign) else (node.target,)
     return all(isinstance(t, ast.Name) for t in targets)

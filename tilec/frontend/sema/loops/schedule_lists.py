@@ -37,8 +37,9 @@ class ElidedBind:
 def insert_elided_binds(
     body: tuple[tile.Stmt, ...], names: Sequence[ElidedBind]
 ) -> tuple[tuple[tile.Stmt, ...], frozenset[IdentityKey[tile.Stmt]]]:
-    """Insert a placeholder bind for each name. Return the body and these binds: they only count in lists, nothing uses
-    them."""
+    """Insert a placeholder bind into a loop body for each name without a statement; return the body and these binds.
+    They only count in lists, nothing uses them.
+    """
     new_body: list[tile.Stmt] = []
     binds: list[tile.Stmt] = []
     for at in range(len(body) + 1):
@@ -63,10 +64,13 @@ class ListForms:
 
     @property
     def lengths(self) -> tuple[int, ...]:
+        """Return the lengths that a list may have: one for each form."""
         return tuple(map(sum, self.counted))
 
     def select_statement_entries(self, entries: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the entries of the statements, without those of names and replayed binds."""
+        """Return only the entries of a list that belong to scheduled statements, dropping names' and replayed
+        binds'.
+        """
         counted = next(form for form, length in zip(self.counted, self.lengths, strict=True) if length == len(entries))
         remaining = iter(entries)
         found = [(next(remaining), replay) for counts, replay in zip(counted, self.replayed, strict=True) if counts]
@@ -81,8 +85,10 @@ ConvertedIf = tuple[Span, tuple[tile.Stmt, ...]]
 def gather_converted_ifs(
     body: tuple[tile.Stmt, ...], converted_ifs: list[ConvertedIf]
 ) -> tuple[tuple[tile.Stmt, ...], dict[IdentityKey[tile.Stmt], tuple[tile.Stmt, ...]]]:
-    """Replace the statements of each converted `if` by one, at the place of the last of them. Return the body, and the
-    parts of each replacement. Of nested ones the outermost counts, which is the last in `converted_ifs`."""
+    """Replace a converted `if`'s statements, where several are scheduled, by one placeholder `if` at the last one's
+    place. Return the body, and the parts of each replacement. Of nested ones the outermost counts, which is the last in
+    `converted_ifs`.
+    """
     number_of = {IdentityKey(part): number for number, (_, parts) in enumerate(converted_ifs) for part in parts}
     parts: dict[int, list[tile.Stmt]] = {}
     for stmt, is_replayed in zip(body, mark_replayable_binds(body), strict=True):
@@ -110,15 +116,16 @@ def expand_schedule_lists(
     scheduling_hints: tile.SchedulingHints,
     parts: tuple[tuple[tile.Stmt, ...], ...],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tile.SchedulingHints]:
-    """Expand schedule lists to the parts of each statement: all in its stage and, one after another, at its place."""
+    """Return stages, orders and hints for the parts of converted `if`s, each with its statement's entry, in order."""
     first_number = [sum(len(p) for p in parts[:i]) for i in range(len(parts))]
     position = [sum(len(parts[j]) for j in range(len(parts)) if order[j] < o) for o in order]
 
     def repeat_entries(entries: tuple[T, ...]) -> tuple[T, ...]:
+        """Return a list with each statement's entry repeated once for each of its parts."""
         return tuple(e for e, several in zip(entries, parts, strict=True) for _ in several)
 
     def renumber_awaited(awaited: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the new numbers of awaited statements: of all parts that write."""
+        """Return the part numbers of awaited statements: all parts that write, or the only part."""
         numbered = ((first_number[i] + k, part, parts[i]) for i in awaited for k, part in enumerate(parts[i]))
         return tuple(number for number, part, several in numbered if len(several) == 1 or find_writes(part))
 

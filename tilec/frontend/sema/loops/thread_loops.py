@@ -24,7 +24,9 @@ MAX_UNROLLED_ITERATIONS = 64  # iterations of a loop over the registers of an ar
 
 
 def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
-    """Emit a nest of T.Parallel, which is distributed over the threads, or of T.vectorized."""
+    """Emit a nest, distributed over threads, or run by each if values differ; refuse a T.Parallel that cannot be
+    distributed. Errors: `thread-dependent`.
+    """
     everything = tuple(tile.walk_statements(made.body))
     kept = [s for s in everything if not is_random_draw(context, s)]
     stores = [s for s in kept if isinstance(s, tile.Store)]
@@ -63,7 +65,7 @@ def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
 
 
 def _distribute_over_warps(made: tile.Parallel, span: Span, is_own: bool) -> tile.Parallel:
-    """Return the nest with 32 neighbours of the last dimension in each warp, as warp-wide calls need it."""
+    """Return the nest with width 1, so that a warp has 32 neighbours for its warp-wide calls; refuse other nests."""
     stored = (s.buffer for s in tile.walk_statements(made.body) if isinstance(s, tile.Store))
     loaded = (e.buffer for e in _list_loads(made.body))
     fragment = next((b for b in (*stored, *loaded) if b.scope == "fragment"), None)
@@ -83,13 +85,13 @@ def _distribute_over_warps(made: tile.Parallel, span: Span, is_own: bool) -> til
 
 
 def _list_loads(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Load]:
-    """Yield the loads of these statements and of those inside them."""
+    """Yield the loads in all expressions of these statements and of those inside them."""
     expressions = (x for s in tile.walk_statements(body) for x in list_expressions(s))
     return (e for x in expressions for e in tile.walk_expr(x) if isinstance(e, tile.Load))
 
 
 def is_random_draw(context: Context, stmt: tile.Stmt) -> bool:
-    """Return whether the statement draws a random number, or advances the state of the generator."""
+    """Return whether a statement stores to the random generator's state, or binds a value computed only from it."""
     state = () if context.generator is None else (context.generator.words, context.generator.spare)
     if isinstance(stmt, tile.Store):
         return stmt.buffer in state
@@ -98,7 +100,7 @@ def is_random_draw(context: Context, stmt: tile.Stmt) -> bool:
 
 
 def freeze_bounds(context: Context, bounds: LoopHeader, span: Span) -> LoopHeader:
-    """Read bounds that vary between threads before the loop."""
+    """Return loop bounds that differ from thread to thread as values kept before the loop; uniform ones unchanged."""
     if not per_thread.is_varying(context, bounds.start) and not per_thread.is_varying(context, bounds.stop):
         return bounds
     start, stop = (per_thread.freeze_value(context, bound, span) for bound in (bounds.start, bounds.stop))
@@ -106,8 +108,9 @@ def freeze_bounds(context: Context, bounds: LoopHeader, span: Span) -> LoopHeade
 
 
 def compute_common_bounds(context: Context, bounds: LoopHeader, written: LoopHeader, span: Span) -> LoopHeader:
-    """Return uniform bounds that include the iterations of every thread. `written` are the bounds as the kernel text
-    has them, in which constants limit their values."""
+    """Return uniform bounds that cover every thread's iterations; refuse those without a compile-time limit. `written`
+    are the bounds as the kernel text has them, in which constants limit their values.
+    """
     start, stop = bounds.start, bounds.stop
     if per_thread.is_varying(context, start):
         start = _make_bound(per_thread.compute_limits(context, written.start)[0], span)
@@ -117,7 +120,7 @@ def compute_common_bounds(context: Context, bounds: LoopHeader, written: LoopHea
 
 
 def _make_bound(bound: float, span: Span) -> tile.Expr:
-    """Return a bound over all threads as a constant. Errors: `thread-dependent`, where there is none."""
+    """Return a finite bound as an int32 constant; raise `thread-dependent` for an infinite one."""
     if math.isinf(bound):
         title = "the trip count of this loop depends on the thread"
         way_out = "give it a bound, as in T.min(n, 64): threads with fewer iterations wait for the others"
@@ -127,7 +130,7 @@ def _make_bound(bound: float, span: Span) -> tile.Expr:
 
 @contextmanager
 def mask_own_iterations(context: Context, bounds: LoopHeader, common: LoopHeader, var: tile.Var) -> Iterator[tile.Expr]:
-    """Yield the thread's own loop variable in the common loop. Threads without this iteration are masked inside."""
+    """Yield the thread's loop variable in a loop with common bounds, and mask the threads that lack the iteration."""
     if bounds == common:
         yield common.value(var)
         return
@@ -140,7 +143,9 @@ def mask_own_iterations(context: Context, bounds: LoopHeader, common: LoopHeader
 
 
 def unroll_register_loop(loop: tile.For) -> tile.For:
-    """Unroll a loop that indexes a local array: registers cannot be addressed by a variable."""
+    """Return a serial loop of up to 64 iterations marked to be unrolled if its variable indexes a local array; others
+    as is. Registers cannot be addressed by a variable. Loops with tile operations are not marked.
+    """
     stmts, trip_count = list(tile.walk_statements(loop.body)), get_static_trip_count(loop)
     is_short = trip_count is not None and trip_count <= MAX_UNROLLED_ITERATIONS
     if loop.kind != "serial" or not is_short or any(isinstance(s, tile.TileOp) for s in stmts):
@@ -152,4 +157,5 @@ def unroll_register_loop(loop: tile.For) -> tile.For:
 
 
 def _is_indexed_by(indices: tuple[tile.Expr, ...], var: tile.Var) -> bool:
+    """Return whether a variable occurs in any of these indices."""
     return any(e == var for i in indices for e in tile.walk_expr(i))

@@ -38,7 +38,9 @@ _LOOP_HELP = "write `s.init(block)`, and then `while s.valid():` with `s.next_ti
 def make_tile_scheduler(
     positional: Sequence[Argument], keywords: Mapping[str, Argument], span: Span, multiprocessors: int
 ) -> TileScheduler:
-    """Make the scheduler of a call of T.PersistentTileScheduler. Its name may come first, as in older TileLang."""
+    """Make the tile scheduler of a call; workers default to the GPU's multiprocessors divided by the cluster size. Its
+    name may come first, as in older TileLang.
+    """
     if positional and isinstance(positional[0].value, str):
         positional = positional[1:]
     call = bind_arguments(SCHEDULER_SIGNATURE, list(positional), dict(keywords), span)
@@ -59,7 +61,7 @@ def make_tile_scheduler(
 
 
 def resolve_attribute(scheduler: TileScheduler, node: ast.Attribute) -> Value:
-    """Return the value of an attribute as `s.m_idx`, or a method."""
+    """Return a scheduler's method, or its counter such as `s.m_idx`; refuse a counter outside the scheduler's loop."""
     if node.name in _METHOD_SIGNATURES:
         return Method(scheduler, node.name)
     if node.name not in _STATE_ATTRIBUTES:
@@ -71,7 +73,7 @@ def resolve_attribute(scheduler: TileScheduler, node: ast.Attribute) -> Value:
 
 
 def call_scheduler_method(context: Context, function: Method, node: ast.Call) -> Value:
-    """Evaluate `s.coord(i)` or `s.init(i)`. The other methods belong to the loop."""
+    """Return the tile coordinates of `s.coord(i)`, or record the start of `s.init(i)`; refuse other calls here."""
     scheduler = function.owner
     assert isinstance(scheduler, TileScheduler)
     call = evaluate.bind_operands(context, _METHOD_SIGNATURES[function.name], node)
@@ -91,8 +93,10 @@ def call_scheduler_method(context: Context, function: Method, node: ast.Call) ->
 
 
 def compute_coordinates(scheduler: TileScheduler, tile_index: tile.Expr) -> tuple[tile.Expr, tile.Expr]:
-    """Return row and column of a tile. The order is in panels of `swizzle` tiles along the secondary axis, each along
-    the primary one. The last panel may be narrower."""
+    """Return the row and column of the tile with this number, in panels of `swizzle` tiles across the secondary axis.
+    The order is in panels of `swizzle` tiles along the secondary axis, each along the primary one. The last panel may
+    be narrower.
+    """
     width: tile.Expr = tile.int32_const(scheduler.swizzle)
     panel = fold_binary("mul", scheduler.primary, width)
     base = fold_binary("mul", fold_binary("floordiv", tile_index, panel), width)
@@ -106,7 +110,7 @@ def compute_coordinates(scheduler: TileScheduler, tile_index: tile.Expr) -> tupl
 
 
 def find_loop_scheduler(context: Context, node: ast.While) -> TileScheduler | None:
-    """Return the scheduler of a loop `while s.valid():`, or None."""
+    """Return the tile scheduler `s` of a loop `while s.valid():`, or None for any other loop."""
     match node.condition:
         case ast.Call(function=ast.Attribute(name="valid") as function):
             owner = context.value(function.value)
@@ -116,7 +120,9 @@ def find_loop_scheduler(context: Context, node: ast.While) -> TileScheduler | No
 
 
 def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileScheduler) -> None:
-    """Elaborate the loop over a block's tiles, in waves. Excess tiles of the last wave are skipped."""
+    """Emit `while s.valid():` as a serial loop over waves that skips tiles past the end; refuse it without init or
+    next_tile. Afterwards the scheduler has no start, and needs another `s.init(…)`. `s.next_tile()` ends the body.
+    """
     if not scheduler.is_stateful or scheduler.start is None or scheduler.now is not None:
         _refuse_misplaced("s.init(…) is missing before this loop", scheduler, node.condition.span)
     *statements, last = node.body
@@ -150,7 +156,7 @@ def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileS
 
 
 def _is_next_tile_call(context: Context, statement: ast.Stmt, scheduler: TileScheduler) -> bool:
-    """Return whether a statement is `s.next_tile()` of this scheduler."""
+    """Return whether a statement is a call `s.next_tile()` of this scheduler."""
     match statement:
         case ast.Evaluate(value=ast.Call(function=ast.Attribute(name="next_tile") as function, args=(), keywords=())):
             return context.value(function.value) is scheduler
@@ -159,12 +165,13 @@ def _is_next_tile_call(context: Context, statement: ast.Stmt, scheduler: TileSch
 
 
 def _refuse_misplaced(title: str, scheduler: TileScheduler, span: Span) -> NoReturn:
+    """Raise `misplaced-statement` with this title, pointing at the scheduler and saying how its loop is written."""
     place = Label(scheduler.span, "the scheduler")
     raise_error("misplaced-statement", title, span, secondary=(place,), help=_LOOP_HELP)
 
 
 def _read_positive(call: Call, name: str) -> int:
-    """Read an integer of at least 1."""
+    """Return a call's integer argument; refuse one below 1."""
     value = call.read_integer(name)
     if value < 1:
         call.refuse(name, "at least 1")
@@ -172,7 +179,9 @@ def _read_positive(call: Call, name: str) -> int:
 
 
 def _read_integer(argument: Argument) -> tile.Expr:
-    """Read a number of tiles or blocks, as int32."""
+    """Return a number of tiles or blocks as an int32 expression with constants folded; refuse floats and truth
+    values.
+    """
     expr = as_expr(argument)
     if expr.dtype.is_float or expr.dtype == BOOL:
         title = "a number of tiles or blocks must be an integer"

@@ -14,8 +14,9 @@ _LINES_PER_BLOCK = ROWS // SCALES_PER_WORD
 
 
 def transpose_scales(context: Context, call: Call) -> None:
-    """Transpose in place: word r of each 128 becomes a part of line r % 32. Threads copy the words, and put them back
-    in other places."""
+    """Emit nests that move word r of each 128 shared words to line r % 32, by a new fragment; refuse other operands.
+    Refused is what is not a multiple of 128 shared uint32 words.
+    """
     region = call.read_region("smem_src")
     words, buffer = region.extent[-1], region.buffer
     if buffer.scope != "shared" or buffer.dtype != UINT32 or words % ROWS or any(e != 1 for e in region.extent[:-1]):
@@ -40,6 +41,7 @@ def transpose_scales(context: Context, call: Call) -> None:
 
 
 def _offset_index(region: tile.Region, word: tile.Expr) -> tuple[tile.Expr, ...]:
+    """Return the indices of the element `word` places after a region's start, along the last dimension."""
     return (*region.start[:-1], tile.Binary("add", region.start[-1], word, INT32))
 
 

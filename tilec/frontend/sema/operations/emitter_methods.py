@@ -31,7 +31,7 @@ from tilec.support.diagnostics import Label, raise_error
 
 
 def elaborate_emitter_call(context: Context, method: Method, node: ast.Call) -> None:
-    """Elaborate `emitter.mma(…)`, or a call of another method."""
+    """Emit the operations of a method's call such as `emitter.mma(…)`; refuse T.Parallel and other thread counts."""
     emitter = method.owner
     assert isinstance(emitter, MmaEmitter)
     if context.is_parallel:
@@ -56,8 +56,10 @@ def elaborate_emitter_call(context: Context, method: Method, node: ast.Call) -> 
 def _find_fragment(
     context: Context, call: Call, name: str, shape: tuple[int, int], dtype: DType, threads: int
 ) -> Argument | None:
-    """Return the fragment in place of the array that an argument is. None is for an array not known yet to be one.
-    Each of `threads` threads has as many elements of it."""
+    """Check and record the T.alloc_local array that an argument is, and return its fragment, or None if it is new. The
+    kernel is elaborated anew once an array is recorded. Errors: another type, too few elements for each of `threads`
+    threads, another shape than elsewhere.
+    """
     array, span = call[name].value, call[name].span
     if not isinstance(array, tile.Buffer) or array.scope != "local":
         call.refuse(name, "an array of T.alloc_local")
@@ -82,7 +84,7 @@ def _find_fragment(
 
 
 def refuse_other_uses(context: Context, statements: tuple[tile.Stmt, ...]) -> None:
-    """Refuse statements that use an array that has become a fragment as the array that it was."""
+    """Record an error for each statement that uses a local array which an emitter's methods turned into a fragment."""
     for stmt in tile.walk_statements(statements) if context.emitter_tiles else ():
         inner = tuple(s for body in tile.nested_bodies(stmt) for s in body)
         used, used_inside = _list_emitter_arrays(context, (stmt,)), _list_emitter_arrays(context, inner)
@@ -97,7 +99,7 @@ def refuse_other_uses(context: Context, statements: tuple[tile.Stmt, ...]) -> No
 
 
 def _list_emitter_arrays(context: Context, statements: tuple[tile.Stmt, ...]) -> dict[tile.Buffer, None]:
-    """Return the arrays that have become fragments and that the statements use, each once, in order."""
+    """Return the T.alloc_local arrays replaced by fragments that statements still use, each once, in order."""
     used = (buffer for stmt in statements for buffer in (*find_reads(stmt), *find_writes(stmt)))
     return dict.fromkeys(b for b in used if b.scope == "local" and b.name in context.emitter_tiles)
 
@@ -106,7 +108,7 @@ def _list_emitter_arrays(context: Context, statements: tuple[tile.Stmt, ...]) ->
 
 
 def _load_a(context: Context, emitter: MmaEmitter, call: Call, node: ast.Call) -> None:
-    """Elaborate ldmatrix_a: copy the slice `ki` of A."""
+    """Emit the copy of `ldmatrix_a`: slice `ki` of A to its fragment; nothing if there is no fragment yet."""
     fragment = _find_a(context, emitter, call)
     if fragment is not None:
         source = _read_slice(context, emitter, call, "A", fragment, depth_axis=0 if emitter.a_transposed else 1)
@@ -114,7 +116,7 @@ def _load_a(context: Context, emitter: MmaEmitter, call: Call, node: ast.Call) -
 
 
 def _load_b(context: Context, emitter: MmaEmitter, call: Call, node: ast.Call) -> None:
-    """Elaborate ldmatrix_b: copy the slice `ki` of B."""
+    """Emit the copy of `ldmatrix_b`: slice `ki` of B to its fragment; nothing if there is no fragment yet."""
     fragment = _find_b(context, emitter, call)
     if fragment is not None:
         source = _read_slice(context, emitter, call, "B", fragment, depth_axis=1 if emitter.b_transposed else 0)
@@ -122,7 +124,9 @@ def _load_b(context: Context, emitter: MmaEmitter, call: Call, node: ast.Call) -
 
 
 def _multiply_slices(context: Context, emitter: MmaEmitter, call: Call, node: ast.Call) -> None:
-    """Elaborate mma: add the product of two slices. Only fragments of TileLang have more than the slice `k_inner`."""
+    """Emit the T.gemm of `mma`, which adds two slices' product to C; nothing if a fragment is not there yet. `k_inner`
+    is ignored: only fragments of TileLang have more than one slice.
+    """
     a, b, c = (find(context, emitter, call) for find in (_find_a, _find_b, _find_c))
     if a is None or b is None or c is None:
         return
@@ -135,7 +139,7 @@ def _multiply_slices(context: Context, emitter: MmaEmitter, call: Call, node: as
 
 
 def _store_sums(context: Context, emitter: MmaEmitter, call: Call, node: ast.Call) -> None:
-    """Elaborate stmatrix: copy C to a matrix, at tile `pid_m`, `pid_n` of it, or to a tile of micro tiles."""
+    """Emit the copy of `stmatrix`: C to a matrix's tile (`pid_m`, `pid_n`), or to micro tiles; refuse other targets."""
     fragment, target = _find_c(context, emitter, call), call["C_buf"].value
     if not isinstance(target, tile.Buffer) or target.scope not in ("shared", "global"):
         call.refuse("C_buf", "a shared tile or a tensor")
@@ -164,7 +168,7 @@ def _store_sums(context: Context, emitter: MmaEmitter, call: Call, node: ast.Cal
 def _store_micro_tiles(
     context: Context, emitter: MmaEmitter, call: Call, fragment: Argument, target: tile.Buffer
 ) -> None:
-    """Emit the nest that copies C to a tile of micro tiles: of shape [M / x, N / y, x, y], if those are x by y."""
+    """Emit a T.Parallel nest that copies C to micro tiles of x by y, as [M / x, N / y, x, y]; refuse fewer of them."""
     micro = emitter.micro_shape[:2]
     wanted = (*(extent // size for extent, size in zip(emitter.block_shape, micro, strict=True)), *micro)
     if any(isinstance(extent, int) and extent < least for extent, least in zip(target.extents, wanted, strict=True)):
@@ -196,7 +200,7 @@ _METHODS: dict[str, Callable[[Context, MmaEmitter, Call, ast.Call], None]] = {
 
 
 def _find_a(context: Context, emitter: MmaEmitter, call: Call) -> Argument | None:
-    """Return the fragment of a slice of A."""
+    """Return the fragment of A's slice that stands for the argument `A_local_buf`, or None if there is none yet."""
     rows, depth = emitter.block_shape[0], emitter.micro_shape[2]
     shape = (depth, rows) if emitter.a_transposed else (rows, depth)
     sharers = WARP_THREADS * emitter.block_row_warps
@@ -204,7 +208,7 @@ def _find_a(context: Context, emitter: MmaEmitter, call: Call) -> Argument | Non
 
 
 def _find_b(context: Context, emitter: MmaEmitter, call: Call) -> Argument | None:
-    """Return the fragment of a slice of B."""
+    """Return the fragment of B's slice that stands for the argument `B_local_buf`, or None if there is none yet."""
     columns, depth = emitter.block_shape[1], emitter.micro_shape[2]
     shape = (columns, depth) if emitter.b_transposed else (depth, columns)
     sharers = WARP_THREADS * emitter.block_col_warps
@@ -212,14 +216,16 @@ def _find_b(context: Context, emitter: MmaEmitter, call: Call) -> Argument | Non
 
 
 def _find_c(context: Context, emitter: MmaEmitter, call: Call) -> Argument | None:
-    """Return the fragment of the sums."""
+    """Return the fragment of the block's sums that stands for `C_local_buf`, or None if there is none yet."""
     return _find_fragment(context, call, "C_local_buf", emitter.block_shape, emitter.accum_dtype, emitter.thread_count)
 
 
 def _read_slice(
     context: Context, emitter: MmaEmitter, call: Call, operand: str, fragment: Argument, depth_axis: int
 ) -> Argument:
-    """Return the slice of a shared tile that goes to the fragment: number `ki` along K, in part `rk` of `chunk`."""
+    """Return slice `ki` along K of the shared tile of A or B, as an argument; refuse other buffers and smaller tiles.
+    It has the fragment's shape, and lies in part `rk` of the tile, each of `chunk` elements along K.
+    """
     name, wanted = f"{operand}_shared_buf", fragment.value
     assert isinstance(wanted, tile.Buffer)
     buffer = call.buffer(name)
@@ -247,7 +253,7 @@ def _read_slice(
 
 
 def _scale_index(context: Context, argument: Argument, factor: int) -> tile.Expr:
-    """Return an integer argument times `factor`, as an index."""
+    """Return an integer argument times `factor` as an index expression; refuse an argument of another type."""
     value = as_expr(evaluate.read_element(context, argument))
     if value.dtype.kind not in ("int", "uint"):
         raise_error("wrong-dtype", "an index must be an integer", argument.span, f"this is {value.dtype}")
@@ -257,7 +263,7 @@ def _scale_index(context: Context, argument: Argument, factor: int) -> tile.Expr
 def _emit_operation(
     context: Context, path: str, operands: list[Argument], choices: dict[str, Argument], node: ast.Call
 ) -> None:
-    """Emit T.copy or T.gemm, after the copies of operands that a product needs."""
+    """Emit the tile operation named `path`, T.copy or T.gemm, after the operand copies that a product needs."""
     call = bind_arguments(operations.get_spelling(path).signature, operands, choices, node.span)
     for name, positional, keywords in tuple(list_product_steps(context, path, call)) or ((path, operands, choices),):
         spelling = operations.get_spelling(name)

@@ -18,7 +18,9 @@ from tilec.support.diagnostics import raise_error
 
 
 def evaluate_ptx(context: Context, call: Call) -> tile.Expr:
-    """Evaluate T.ptx to an expression. Its type is `dtype`, or that of the first input."""
+    """Evaluate T.ptx to an expression of type `dtype`, or of the first input's; refuse bad PTX text, `out=` and
+    types.
+    """
     text = call["text"].value
     if not isinstance(text, str):
         call.refuse("text", 'PTX in a string, as in "fma.rn.f32 {0}, {1}, {2}, {3};"')
@@ -40,7 +42,9 @@ def evaluate_ptx(context: Context, call: Call) -> tile.Expr:
 
 
 def elaborate_ptx(context: Context, path: str, node: ast.Call) -> None:
-    """Elaborate `T.ptx(text, out=x, ins=…)` as `x = T.ptx(text, ins=…)`, of the type of x."""
+    """Elaborate the statement `T.ptx(text, out=x, ins=…)` as an assignment to x, of its type; refuse it without
+    `out=`.
+    """
     outs = [k for k in node.keywords if k.name == "out"]
     if not outs:
         raise_error("unused-value", "the result of T.ptx is not used", node.span,
@@ -54,11 +58,13 @@ def elaborate_ptx(context: Context, path: str, node: ast.Call) -> None:
 
 
 def _list_inputs(call: Call) -> tuple[Value, ...]:
+    """Return the values of `ins=` as a tuple; a single value counts as one input."""
     inputs = call["ins"].value
     return inputs if isinstance(inputs, tuple) else tuple(inputs) if isinstance(inputs, list) else (inputs,)
 
 
 def _check_type(call: Call, name: str, dtype: DType) -> None:
+    """Raise `wrong-dtype` if PTX registers cannot hold an argument's dtype."""
     if dtype.name not in REGISTERS:
         raise_error("wrong-dtype", f"T.ptx takes and gives {', '.join(REGISTERS)}", call[name].span, f"this is {dtype}",
              help="convert it with T.cast")  # fmt: skip

@@ -19,7 +19,9 @@ Step = tuple[str, list[Argument], dict[str, Argument]]
 
 
 def list_product_steps(context: Context, path: str, call: Call) -> Iterator[Step]:
-    """Yield the copies of the operands, then the product, or nothing where the product needs no copy."""
+    """Yield the copies that a product's operands need, then the product with the copies; nothing if none is needed. The
+    copies are new shared tiles.
+    """
     changed: dict[str, Argument] = {}
     if path == "T.gemm" and call["wg_wait"].value != -1 and _is_whole(call, "C", "fragment"):
         if call["transpose_A"].value is True and _is_whole(call, "A", "fragment"):
@@ -37,7 +39,7 @@ def list_product_steps(context: Context, path: str, call: Call) -> Iterator[Step
 
 
 def _is_whole(call: Call, name: str, scope: tile.Scope) -> bool:
-    """Return whether an operand is a whole matrix in this memory, of elements of at least a byte."""
+    """Return whether an operand is a whole two-dimensional tile in this scope, with elements of at least a byte."""
     value = call[name].value
     return isinstance(value, tile.Buffer) and value.scope == scope and len(value.extents) == 2 and value.dtype.bits >= 8
 
@@ -45,7 +47,9 @@ def _is_whole(call: Call, name: str, scope: tile.Scope) -> bool:
 def _copy_operand(
     context: Context, call: Call, name: str, changed: dict[str, Argument], by: str = "T.copy"
 ) -> Iterator[Step]:
-    """Yield the copy of an operand, by T.copy or T.transpose, to a shared tile that takes its place in `changed`."""
+    """Yield the copy of an operand to a new shared tile, which is put into `changed` in its place. `by` is T.copy or
+    T.transpose.
+    """
     source, span = call[name].value, call[name].span
     assert isinstance(source, tile.Buffer)
     is_transposed = by == "T.transpose"
@@ -61,7 +65,9 @@ _REDUCTION_NAMES = {spelling.signature.name for spelling in REDUCE.spellings}
 
 
 def list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[Step]:
-    """Yield the steps of a reduction between two types, and none for any other operation."""
+    """Yield copies and a reduction, in the wider type, for a tile of numbers reduced to another dtype; nothing
+    otherwise.
+    """
     if path not in _REDUCTION_NAMES:
         return
     source, result = call.buffer("buffer"), call.buffer("out")
@@ -84,7 +90,7 @@ def list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[St
 
 
 def _allocate_fragment(context: Context, call: Call, name: str, dtype: DType) -> Argument:
-    """Allocate a fragment with the shape of an argument and another type."""
+    """Allocate a fragment of this dtype with the extents of an argument's region, and return it as an argument."""
     region, span = call.read_region(name), call[name].span
     fresh = context.unique.take(f"{region.buffer.name}_{dtype}")
     context.buffers.append(tile.Buffer(fresh, get_kept_extents(region), dtype, "fragment", span))

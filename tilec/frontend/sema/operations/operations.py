@@ -43,19 +43,21 @@ _TENSOR_MEMORY_OPERATIONS = (
 
 
 def find_spelling(path: str | None) -> registry.Spelling | None:
-    """Return the operation with this dotted name, or None."""
+    """Return the registered operation with this dotted `T.` name, or None."""
     return registry.find_spelling(path.removeprefix("T.")) if path is not None and path.startswith("T.") else None
 
 
 def get_spelling(path: str) -> registry.Spelling:
-    """Return the operation with this dotted name, which is known to exist."""
+    """Return the registered operation with this dotted `T.` name, which must exist."""
     spelling = find_spelling(path)
     assert spelling is not None
     return spelling
 
 
 def elaborate_operation(context: Context, spelling: registry.Spelling, path: str, node: ast.Call) -> None:
-    """Emit the statements of an operation of `ops.registry`."""
+    """Emit a tile operation with the copies and clears it needs, or an element operation's stores; check its operands.
+    Errors: a tile operation inside T.Parallel, a wrong scope.
+    """
     arguments = evaluate.evaluate_arguments(context, node)
     bind = partial(bind_arguments, spelling.signature, *arguments, node.span)
     if context.is_parallel and spelling.element is not None:
@@ -95,9 +97,10 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
 def _replace_emitter_arrays(
     context: Context, arguments: tuple[list[Argument], dict[str, Argument]]
 ) -> tuple[list[Argument], dict[str, Argument]]:
-    """Return arguments with the fragments in place of the arrays that methods of T.TensorCoreIntrinEmitter use."""
+    """Return a call's arguments with fragments in place of the arrays that T.TensorCoreIntrinEmitter's methods use."""
 
     def replace_array(given: Argument) -> Argument:
+        """Return an argument with its emitter array replaced by the fragment, or any other argument as it is."""
         array = given.value
         if not isinstance(array, tile.Buffer) or array.scope != "local" or array.name not in context.emitter_tiles:
             return given
@@ -108,7 +111,7 @@ def _replace_emitter_arrays(
 
 
 def _emit_remote_arrival(context: Context, call: Call, node: ast.Call) -> None:
-    """Emit one arrival at a barrier of the block that T.copy_cluster has copied to, once all threads have copied."""
+    """Emit a barrier of all threads, then one thread's arrival at T.copy_cluster's barrier in the other block."""
     elaborate_tile_operation(context, get_spelling("T.sync_threads"), "T.sync_threads", ([], {}), node)
     leader = tile.int32_const(roles.find_leader(context, node.span))
     path, operands = "T.mbarrier_arrive", [call["remote_barrier"], call["dst_block"]]
@@ -118,8 +121,9 @@ def _emit_remote_arrival(context: Context, call: Call, node: ast.Call) -> None:
 
 
 def _find_clear_condition(call: Call) -> tile.Expr | None:
-    """Return the run-time condition under which a product clears C, or None. A product in tensor memory clears C by
-    itself."""
+    """Return a product's `clear_accum` if known only at run time, else None; None too for tensor memory, which takes
+    it.
+    """
     given = call.arguments.get("clear_accum")
     if given is None or not isinstance(arithmetic.as_condition(given), EXPR_TYPES):
         return None
@@ -127,7 +131,7 @@ def _find_clear_condition(call: Call) -> tile.Expr | None:
 
 
 def _emit_conditional_clear(context: Context, call: Call, holds: tile.Expr, node: ast.Call) -> None:
-    """Emit T.clear of C under a condition, before the product."""
+    """Emit an `if` that clears a product's C under its `clear_accum` condition, which must be uniform."""
     per_thread.require_uniform(context, holds, call["clear_accum"].span, "`clear_accum`")
     with context.guarded(), context.region("the branch", is_loop=False) as body:
         elaborate_tile_operation(context, get_spelling("T.clear"), "T.clear", ([call["C"]], {}), node)
@@ -141,7 +145,9 @@ def elaborate_tile_operation(
     arguments: tuple[list[Argument], dict[str, Argument]],
     node: ast.Call,
 ) -> None:
-    """Check and emit one operation on whole tiles."""
+    """Check one operation on whole tiles and emit it, with its executing threads, stage rules and warnings applied.
+    Fills of tensors and operations on local arrays become nests.
+    """
     call = bind_arguments(spelling.signature, *arguments, node.span)
     assert spelling.check is not None, f"{path} works on elements only"
     op = spelling.check(call)
@@ -169,7 +175,7 @@ def elaborate_tile_operation(
 
 
 def _try_set_element(context: Context, call: Call, span: Span) -> bool:
-    """Set the element or variable that T.fill or T.clear is given, and return whether it is given one."""
+    """Emit T.fill or T.clear of an element or variable as a store; return False if it is given anything else."""
     target, value = call["buffer"].value, call.arguments.get("value", Argument(0, span))
     if isinstance(target, Access) and not target.has_extent and not target.is_vector:
         store_element(context, target, value, call["buffer"].span, span)
@@ -181,7 +187,9 @@ def _try_set_element(context: Context, call: Call, span: Span) -> bool:
 
 
 def evaluate_element_operation(context: Context, path: str, node: ast.Call) -> Value:
-    """Evaluate an operation on single elements that returns a value. Any other name is refused."""
+    """Emit an operation on single elements, such as an atomic one, and return the value it gives; refuse other names.
+    Without `return_prev=True` there is no value, which is an error.
+    """
     spelling = find_spelling(path)
     if spelling is None or spelling.element is None:
         return refuse_unknown_call(context, path, node)
@@ -197,7 +205,7 @@ def evaluate_element_operation(context: Context, path: str, node: ast.Call) -> V
 
 
 def elaborate_dp4a(context: Context, call: Call) -> None:
-    """Emit the store of T.dp4a."""
+    """Emit the store of T.dp4a, in each thread, after checking its accesses."""
     store = build_dp4a(call)
     check_access(context, Access(store.buffer, store.indices), call.span, "written")
     check_loads(context, store.value, call.span)
@@ -205,7 +213,7 @@ def elaborate_dp4a(context: Context, call: Call) -> None:
 
 
 def elaborate_reducer_update(context: Context, call: Call) -> None:
-    """Emit T.reducer_update as an atomic store to the partial results."""
+    """Emit T.reducer_update as an atomic store to the reducer's partial results; refuse it outside T.Parallel."""
     access, value = read_update(call)
     reducer = context.reducers.get(access.buffer.name)
     if reducer is None:
@@ -221,7 +229,7 @@ def elaborate_reducer_update(context: Context, call: Call) -> None:
 
 
 def _try_copy_element(context: Context, arguments: tuple[list[Argument], dict[str, Argument]], span: Span) -> bool:
-    """Emit `T.copy(A[i], B[j])` as a store if both sides are single elements, and return whether they are."""
+    """Emit `T.copy(A[i], B[j])` of two single elements as a store; return False for any other copy."""
     values = [a.value for a in arguments[0]]
     if arguments[1] or len(values) != 2:
         return False
@@ -238,8 +246,9 @@ def _try_copy_element(context: Context, arguments: tuple[list[Argument], dict[st
 def _check_element_stores(
     context: Context, made: tuple[tile.Store, ...], span: Span
 ) -> tuple[tuple[tile.Store, ...], Value]:
-    """Check the stores of an operation on single elements. Return them, and the previous values if they are asked
-    for: one variable, or a vector of several."""
+    """Check an element operation's stores; return them, and the variable or vector of previous values asked for. The
+    value is None if none is asked for.
+    """
     given: list[tile.Expr] = []
     stores: list[tile.Store] = []
     for store in made:
@@ -255,14 +264,16 @@ def _check_element_stores(
 
 
 def _has_element_operands(arguments: tuple[list[Argument], dict[str, Argument]]) -> bool:
-    """Return whether all operands of an operation are single elements."""
+    """Return whether an operation's first operand is an element and none of its operands a tile or a slice."""
     parts = [a.value for a in (*arguments[0], *arguments[1].values())]
     has_tiles = any(isinstance(v, tile.Buffer) or (isinstance(v, Access) and v.has_extent) for v in parts)
     return bool(parts) and isinstance(parts[0], Access) and not has_tiles
 
 
 def _run_in_each_thread(context: Context, made: tuple[tile.Store, ...], path: str, span: Span) -> Value:
-    """Emit the stores, which each thread runs, and keep their previous values in a local array of the thread."""
+    """Emit checked stores that each thread runs, and return the previous values asked for, in a local array, or None.
+    It warns of an addition that every thread repeats.
+    """
     stores, given = _check_element_stores(context, made, span)
     is_own = any(per_thread.is_per_thread_store(context, store) for store in stores)
     if not is_own and math.prod(context.thread_extents) > 1:
@@ -280,7 +291,7 @@ def _run_in_each_thread(context: Context, made: tuple[tile.Store, ...], path: st
 
 
 def _warn_of_repeated_addition(context: Context, stores: tuple[tile.Store, ...], path: str, span: Span) -> None:
-    """Warn of an addition that names no thread: every thread of the block adds the same once more."""
+    """Warn if the stores contain an atomic addition, which every thread of the block would repeat."""
     if any(store.atomic == "add" for store in stores):
         title = f"{path} outside T.Parallel is run by every thread"
         note = f"{context.threads} threads add the same"
@@ -289,8 +300,9 @@ def _warn_of_repeated_addition(context: Context, stores: tuple[tile.Store, ...],
 
 
 def _check_tile_scopes(name: str, arguments: tuple[list[Argument], dict[str, Argument]]) -> None:
-    """Refuse tiles in scopes that the operation does not accept: barriers, tensor memory and local arrays. Barrier
-    operations check their operands themselves."""
+    """Refuse operands that are barriers, in tensor memory or local arrays, where the operation does not accept them.
+    Barrier operations check their operands themselves.
+    """
     for argument in (*arguments[0], *arguments[1].values()):
         value = argument.value.buffer if isinstance(argument.value, Access) else argument.value
         if isinstance(value, tile.Buffer) and value.scope == "barrier" and name not in TAKING_BARRIERS:
@@ -313,7 +325,7 @@ def _check_tile_scopes(name: str, arguments: tuple[list[Argument], dict[str, Arg
 
 
 def _elaborate_local_operation(context: Context, op: tile.TileOp) -> None:
-    """Emit T.fill or T.copy of local arrays, element by element."""
+    """Emit T.fill or T.copy of local arrays as stores of each element, run by each thread."""
     *sources, destination = op.regions
     variables = tuple(tile.Var(context.unique.take("element")) for _ in destination.shape)
     loads = tuple(tile.Load(s.buffer, index_element(s, variables, destination.shape)) for s in sources)

@@ -39,7 +39,9 @@ _PLACE_FORMAT = "BlockIdx=(%d, %d, %d), ThreadIdx=(%d, %d, %d)"
 
 
 def elaborate_print(context: Context, call: Call) -> None:
-    """Emit the statements of one T.print."""
+    """Emit the statements of T.print: a line for a message or value, or a loop over a whole tile; refuse other
+    arguments.
+    """
     message, value = call["msg"].value, call["obj"].value
     if isinstance(value, str) and not message:
         message, value = value, None
@@ -63,7 +65,7 @@ def elaborate_print(context: Context, call: Call) -> None:
 
 
 def _emit_for_threads(context: Context, statements: tuple[tile.Stmt, ...], span: Span) -> None:
-    """Emit statements for the thread that has the element inside T.Parallel, for every thread elsewhere."""
+    """Emit statements for the thread that has the element, inside T.Parallel, and elsewhere for every thread."""
     if context.is_parallel:
         context.out += statements
     else:
@@ -71,7 +73,10 @@ def _emit_for_threads(context: Context, statements: tuple[tile.Stmt, ...], span:
 
 
 def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str) -> None:
-    """Emit the loop in which one thread prints every element of a tile or tensor."""
+    """Emit the loop in which one thread prints a tile or tensor, or every thread its local array; refuse it in
+    T.Parallel. A fragment is copied to shared memory first. Errors also: a barrier, tensor memory, a thread outside the
+    block.
+    """
     if context.is_parallel:
         title = f"T.print of the whole {buffer.name} is not allowed inside {context.nest_name}"
         raise_error("tile-op-in-parallel", title, call.span, help="print an element, or move it out of the loop")
@@ -109,7 +114,7 @@ def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str)
 
 
 def _count_elements(buffer: tile.Buffer) -> tile.Expr:
-    """Return the number of elements of a buffer as an expression."""
+    """Return the product of a buffer's extents, also run-time ones, as an int32 expression."""
     total: tile.Expr = tile.int32_const(1)
     for extent in buffer.extents:
         total = tile.Binary("mul", total, tile.extent_expr(extent), INT32)
@@ -117,7 +122,7 @@ def _count_elements(buffer: tile.Buffer) -> tile.Expr:
 
 
 def _split_linear_index(index: tile.Expr, buffer: tile.Buffer) -> tuple[tile.Expr, ...]:
-    """Return the indices along each dimension of an element, given its row-major number."""
+    """Return an element's indices along each dimension, computed from its row-major number in the buffer."""
     found: list[tile.Expr] = []
     for extent in reversed(buffer.extents[1:]):
         found.insert(0, tile.Binary("floormod", index, tile.extent_expr(extent), INT32))
@@ -131,7 +136,9 @@ def _split_linear_index(index: tile.Expr, buffer: tile.Buffer) -> tuple[tile.Exp
 def _print_value(
     context: Context, head: str, before: tuple[tile.Expr, ...], value: tile.Expr, span: Span
 ) -> tuple[tile.Stmt, ...]:
-    """Return the statements that print one value after `head`, by its type."""
+    """Return the statements that print a value after the printf format `head` of the values `before`; a bool by two
+    `if`s.
+    """
     dtype = value.dtype
     head += f"dtype={_C_NAMES.get(dtype.name, dtype.name)} value="
     if dtype == BOOL:
@@ -142,7 +149,7 @@ def _print_value(
 
 
 def _choose_conversion(dtype: DType) -> tuple[str, DType]:
-    """Return the conversion of C's printf for a type, and the type that it takes."""
+    """Return printf's conversion for a dtype, as "%u", and the wider dtype to convert the value to."""
     if dtype.is_float:
         return "%f", dtype if dtype.bits == 64 else FLOAT32
     if dtype.bits == 64:
@@ -151,7 +158,9 @@ def _choose_conversion(dtype: DType) -> tuple[str, DType]:
 
 
 def _make_line(context: Context, text: str, values: tuple[tile.Expr, ...], span: Span) -> tile.Print:
-    """Make the print of one line, with the block and thread indices before the values."""
+    """Make the print statement of a line with the printf format `text`; block and thread indices come before its
+    values.
+    """
     blocks: list[tile.Expr] = [var for var, _ in context.blocks]
     blocks += [tile.int32_const(0)] * (3 - len(blocks))
     threads = [as_expr(Argument(thread_values.compute_thread_index(context, dim), span)) for dim in range(3)]

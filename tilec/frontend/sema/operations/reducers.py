@@ -29,7 +29,9 @@ _UPDATE_FORMS = {
 def replace_reducers_by_parts(
     body: tuple[tile.Stmt, ...], reducers: Mapping[str, Reducer], buffers: list[tile.Buffer]
 ) -> tuple[tuple[tile.Stmt, ...], tuple[tile.Buffer, ...]]:
-    """Rewrite the statements, and add the parts to the buffers. `reducers` are keyed by the name of their result."""
+    """Rewrite statements to update partial results of reducers; return them and the buffers with the parts added.
+    `reducers` are keyed by the name of their result. A reducer's buffer that is left unused is dropped.
+    """
     made = _PartsRewriter(reducers)
     body = made.rewrite_body(body)
     parts = {r.result.name: r for r in reducers.values()}
@@ -50,10 +52,11 @@ class _PartsRewriter:
     ended: set[str] = field(default_factory=set)
 
     def rewrite_body(self, body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+        """Return statements rewritten, nested ones too, to act on the reducers' partial results."""
         return map_statements(body, self.rewrite_statement)
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
-        """Rewrite a statement, with those inside it, to act on parts where it updates a reducer."""
+        """Rewrite a statement and those inside it to act on partial results; refuse reads of unfinished reducers."""
         match stmt:
             case tile.TileOp():
                 return self.rewrite_operation(stmt)
@@ -64,7 +67,7 @@ class _PartsRewriter:
                 return map_nested_bodies(stmt, self.rewrite_body)
 
     def rewrite_operation(self, op: tile.TileOp) -> tile.TileOp:
-        """Rewrite an operation that starts or ends a reduction; refuse other writes to a reducer."""
+        """Rewrite an operation that starts or ends a reduction; refuse other writes to a reducer and early reads."""
         self.check_operands_finished(op)
         if isinstance(op, ReducerInit | FinalizeReducer):
             reducer = self.reducers.get(op.regions[0].buffer.name)
@@ -86,14 +89,16 @@ class _PartsRewriter:
         return op
 
     def begin_reduction(self, op: ReducerInit, reducer: Reducer) -> tile.TileOp:
-        """Return the operation that starts the parts of a reducer, and note that it is open."""
+        """Return the operation that initialises a reducer's partial results, and record that the reduction is open."""
         self.begun[reducer.result.name] = op.span
         self.ended.discard(reducer.result.name)
         parts = replace(op.parts, buffer=reducer.parts)
         return replace(op, parts=parts, kind=reducer.kind, everywhere=reducer.everywhere)
 
     def end_reduction(self, op: FinalizeReducer, reducer: Reducer) -> tile.TileOp:
-        """Return the operation that combines the parts of a reducer, and note that it has a result."""
+        """Return the operation that combines a reducer's partial results, and record its end; refuse a reduction not
+        open. The reducer has the result unless the operation has another destination.
+        """
         self.check_begun(reducer, op.span, "start it with T.reducer_init")
         del self.begun[reducer.result.name]
         into = op.destination
@@ -104,7 +109,9 @@ class _PartsRewriter:
         return replace(op, kind=reducer.kind, parts=replace(op.parts, buffer=reducer.parts))
 
     def rewrite_store(self, store: tile.Store) -> tile.Store:
-        """Rewrite `acc[i] = acc[i] + value`, with the reducer's own operator, as an atomic store to the parts."""
+        """Rewrite `acc[i] = acc[i] + value`, with the reducer's operator, as an atomic store to its parts; refuse
+        others. Stores to buffers that are no reducers are only checked.
+        """
         by_parts = next((r for r in self.reducers.values() if store.buffer == r.parts), None)
         if by_parts is not None:
             self.check_operands_finished(store)
@@ -125,13 +132,13 @@ class _PartsRewriter:
     # ---- checks ------------------------------------------------------------------------------------------------------
 
     def check_operands_finished(self, stmt: tile.Stmt) -> None:
-        """Check that the statement reads results of ended reductions only."""
+        """Raise `reducer-order` if a statement's expressions load from a reducer that has no result yet."""
         for e in (e for expr in list_expressions(stmt) for e in tile.walk_expr(expr)):
             if isinstance(e, tile.Load):
                 self.check_read(e.buffer, stmt.span)
 
     def check_read(self, buffer: tile.Buffer, span: Span) -> None:
-        """Refuse a read of a reducer whose reduction is not finished."""
+        """Raise `reducer-order` if the buffer is a reducer whose reduction has not been finished."""
         if buffer.name not in self.reducers or buffer.name in self.ended:
             return
         begun = self.begun.get(buffer.name)
@@ -142,7 +149,7 @@ class _PartsRewriter:
         raise_error("reducer-order", title, span, note, secondary=(place,), help=way_out)
 
     def check_begun(self, reducer: Reducer, span: Span, way_out: str) -> None:
-        """Refuse an update or end of a reduction that is not open."""
+        """Raise `reducer-order` if no reduction into this reducer is open."""
         if reducer.result.name not in self.begun:
             name, place = reducer.result.name, Label(reducer.result.span, "the reducer")
             title = f"no reduction into {name} is open here"
@@ -150,7 +157,7 @@ class _PartsRewriter:
             raise_error("reducer-order", title, span, note, secondary=(place,), help=way_out)
 
     def refuse_update(self, reducer: Reducer, span: Span) -> NoReturn:
-        """Refuse a store to a reducer that does not apply its operator."""
+        """Raise `reducer-update`: a reducer is written in another way than by its own operator."""
         name = reducer.result.name
         update = f"T.reducer_update({name}[i], value)"
         also = _UPDATE_FORMS.get(reducer.kind)
@@ -161,7 +168,7 @@ class _PartsRewriter:
 
 
 def _remove_operand(value: tile.Expr, part: tile.Load, op: str) -> tile.Expr | None:
-    """Return `value` without its operand `part`; None if `part` is no operand of a chain of this operator."""
+    """Return a chain of the operator `op` without one operand `part`, or None if `part` is no operand of it."""
     if not isinstance(value, tile.Binary) or value.op != op:
         return None
     for operand, other in ((value.a, value.b), (value.b, value.a)):

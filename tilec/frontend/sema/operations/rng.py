@@ -29,7 +29,9 @@ _UNIFORM_STEP = 2.0**-32
 
 
 def initialise_generator(context: Context, call: Arguments) -> None:
-    """Give every thread a generator; without `seq` every thread of the grid has a sequence of its own."""
+    """Emit the stores that seed each thread's random generator, allocated at first; refuse it inside T.Parallel.
+    Without `seq` every thread of the grid has a sequence of its own.
+    """
     if context.is_parallel:
         title = f"T.rng_init is not allowed inside {context.nest_name}"
         way_out = "each thread has one generator: move this before the loop"
@@ -49,7 +51,7 @@ def initialise_generator(context: Context, call: Arguments) -> None:
 
 
 def _read_integer(call: Arguments, name: str) -> tile.Expr:
-    """Read an integer argument, as uint64."""
+    """Return an integer argument converted to uint64; refuse floats and truth values."""
     value = as_expr(call[name])
     if value.dtype.is_float or value.dtype == BOOL:
         call.refuse(name, "an integer")
@@ -57,7 +59,7 @@ def _read_integer(call: Arguments, name: str) -> tile.Expr:
 
 
 def _compute_grid_thread(context: Context) -> tile.Expr:
-    """Return the number of the thread in the grid, as uint64."""
+    """Return the thread's number among all threads of the grid, as a uint64 expression."""
     block: tile.Expr = make_constant(0, UINT64)
     for var, extent in reversed(context.blocks):
         before = _make_binary("mul", block, cast_expr(tile.extent_expr(extent), UINT64))
@@ -71,7 +73,9 @@ def _make_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
 
 
 def draw_number(context: Context, call: Arguments) -> tile.Expr:
-    """Draw the next number of each running thread; inside T.Parallel, of the thread that has the element."""
+    """Emit the draw of each thread's next random number and return it; refuse it before T.rng_init. Inside T.Parallel
+    the thread that has the element draws.
+    """
     generator = context.generator
     if generator is None:
         way_out = "write T.rng_init(seed) before it, under no condition"
@@ -100,7 +104,7 @@ def _scale_word(number: tile.Expr, dtype: DType, step: float, more: float) -> ti
 
 
 def _draw_word(context: Context, generator: Generator, span: Span) -> tile.Expr:
-    """Draw the next 32 random bits, and advance the position by one."""
+    """Emit the draw of 32 random bits, which advances the generator's position by one, and return them."""
     position = generator.word(2)
     number = _compute_word(generator, position)
     following = _make_binary("add", position, make_constant(1, UINT64))
@@ -109,11 +113,12 @@ def _draw_word(context: Context, generator: Generator, span: Span) -> tile.Expr:
 
 
 def _compute_word(generator: Generator, position: tile.Expr) -> tile.Expr:
+    """Return the Philox expression for the 32 random bits of the generator at this position."""
     return tile.Call("philox", (generator.word(0), generator.word(1), position), UINT32)
 
 
 def _draw_normal(context: Context, generator: Generator, span: Span) -> tile.Expr:
-    """Draw a normal number by the Box-Muller method: first the sine of a pair, then its cosine, kept as the spare."""
+    """Emit the draw of a normal number by Box-Muller: the sine of a new pair, or the cosine kept from the last one."""
     position, is_spare = generator.word(2), tile.Binary("ne", generator.word(3), make_constant(0, UINT64), BOOL)
     first = _scale_word(_compute_word(generator, position), FLOAT32, _UNIFORM_STEP, _UNIFORM_STEP / 2)
     full_circle = _UNIFORM_STEP * 2 * math.pi
@@ -136,7 +141,7 @@ def _draw_normal(context: Context, generator: Generator, span: Span) -> tile.Exp
 
 
 def _emit_draw(context: Context, name: str, value: tile.Expr, stores: tuple[tile.Stmt, ...], span: Span) -> tile.Expr:
-    """Emit a draw of each thread: keep its value, then advance the state. Return the value kept."""
+    """Emit a bind or local store of a drawn value, then the stores that advance the state; return the kept value."""
     if context.is_parallel:
         var = tile.Var(context.unique.take(name), value.dtype)
         context.out += (tile.Bind(var, value, span), *stores)

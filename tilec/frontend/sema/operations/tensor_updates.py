@@ -21,7 +21,7 @@ from tilec.support.source import Span
 
 
 def try_fill_tensor(context: Context, op: tile.TileOp, path: str) -> bool:
-    """Emit a fill of a tensor in global memory as a nest, and return whether it is one."""
+    """Emit a fill of a tensor in global memory as a nest of stores, checked; return False for any other operation."""
     if not isinstance(op, Fill) or op.tile.buffer.scope != "global":
         return False
     variables = _make_variables(context, op.tile)
@@ -31,7 +31,9 @@ def try_fill_tensor(context: Context, op: tile.TileOp, path: str) -> bool:
 
 
 def try_update_by_values(context: Context, spelling: registry.Spelling, call: Call, path: str) -> bool:
-    """Emit an atomic update of a box by a number or by a part of a tensor as a nest, and return whether it is one."""
+    """Emit an atomic update of a box by a number or a tensor's box as a checked nest; return False for any other
+    call.
+    """
     if spelling.element is None or "value" not in call.arguments:
         return False
     value, target = call["value"].value, call["dst"].value
@@ -58,15 +60,17 @@ def try_update_by_values(context: Context, spelling: registry.Spelling, call: Ca
 
 
 def _make_variables(context: Context, region: tile.Region) -> tuple[tile.Var, ...]:
+    """Make one new loop variable for each dimension of a region's shape."""
     return tuple(tile.Var(context.unique.take("element")) for _ in region.shape)
 
 
 def _get_element(region: tile.Region, variables: tuple[tile.Var, ...], span: Span) -> Argument:
-    """Return the element of a box at these variables as an argument."""
+    """Return, as an argument, the element of a region at these loop variables."""
     return Argument(Access(region.buffer, index_element(region, variables, region.shape)), span)
 
 
 def _replace_arguments(call: Call, changed: Mapping[str, Argument]) -> Call:
+    """Return a call with some of its arguments replaced."""
     return Call(call.name, {**call.arguments, **changed}, call.variadic, call.span)
 
 
@@ -78,7 +82,7 @@ def _emit_nest(
     span: Span,
     path: str,
 ) -> None:
-    """Emit a nest over the elements of a box, which all threads run together."""
+    """Emit a T.Parallel nest of stores after checking that all threads run it with uniform operands."""
     per_thread.require_all_threads(context, span, path)
     check = partial(per_thread.require_uniform, context, span=span, what=f"the indices and arguments of {path}")
     for store in stores:

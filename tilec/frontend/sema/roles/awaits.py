@@ -38,7 +38,7 @@ CopyGroups = list[dict[tile.Buffer, Span]]
 def resolve_awaited_tiles(
     kernel: tile.Kernel, warn: Warn = ignore_warning, mistakes: ErrorCollector = RAISE_FIRST
 ) -> tile.Kernel:
-    """Give each explicit wait and barrier of the kernel the tiles that it waits for, as regions."""
+    """Return the kernel with the tiles that each explicit wait and barrier waits for; warn of copies without a wait."""
     explicit = [s for s in tile.walk_statements(kernel.body) if sync.is_ordering_statement(s)]
     if not explicit and not any(is_asynchronous_copy(s) for s in tile.walk_statements(kernel.body)):
         return kernel
@@ -52,7 +52,7 @@ def resolve_awaited_tiles(
 
 
 def _check_thread_count(kernel: tile.Kernel, op: sync.BlockBarrier) -> None:
-    """Check that T.sync_threads counts all threads of the block."""
+    """Raise `divergent-barrier` if a T.sync_threads without an id counts other than all threads of the block."""
     threads = op.threads
     if op.id is not None:
         return  # threads of several roles (`sema.roles.explicit_roles`)
@@ -69,7 +69,9 @@ class _CopyGroupWalker:
         self.warned: set[Span] = set()
 
     def body(self, stmts: tuple[tile.Stmt, ...], groups: CopyGroups) -> tuple[tile.Stmt, ...]:
-        """Resolve the waits of a list of statements, and update `groups`, those pending before it."""
+        """Return statements whose waits and barriers list the tiles awaited, and update the pending copy `groups` in
+        place.
+        """
         above: dict[tile.Buffer, None] = {}  # the shared tiles touched in this list since a barrier
         new: list[tile.Stmt] = []
         for stmt in stmts:
@@ -84,7 +86,7 @@ class _CopyGroupWalker:
         return tuple(new)
 
     def statement(self, stmt: tile.Stmt, groups: CopyGroups) -> tile.Stmt:
-        """Resolve the waits in a statement, and update the pending groups by what it does."""
+        """Return a statement with the waits in it resolved, and update the pending copy groups by what it does."""
         match stmt:
             case sync.WaitCopies():
                 pending = stmt.pending
@@ -99,24 +101,26 @@ class _CopyGroupWalker:
             case CpAsyncArrive():
                 groups.clear()  # any access of the tiles waits for the barrier
             case sync.CommitCopies():
-                self.begin(groups, {})
+                self.add_group(groups, {})
             case tile.TileOp() if is_asynchronous_copy(stmt):
-                self.begin(groups, {stmt.regions[1].buffer: stmt.span})
+                self.add_group(groups, {stmt.regions[1].buffer: stmt.span})
             case tile.For() | tile.While():
-                self.touched(stmt, _find_control_reads(stmt), groups)
+                self.remove_used_tiles(stmt, _find_control_reads(stmt), groups)
                 return self.loop(stmt, groups)
             case tile.If():
-                self.touched(stmt, _find_control_reads(stmt), groups)
+                self.remove_used_tiles(stmt, _find_control_reads(stmt), groups)
                 other = [dict(group) for group in groups]
                 then, orelse = self.body(stmt.then, groups), self.body(stmt.orelse, other)
                 groups[:] = _merge_groups(groups, other)
                 return replace(stmt, then=then, orelse=orelse)
             case _:
-                self.touched(stmt, (*find_reads(stmt), *find_writes(stmt)), groups)
+                self.remove_used_tiles(stmt, (*find_reads(stmt), *find_writes(stmt)), groups)
         return stmt
 
     def loop(self, loop: tile.For | tile.While, groups: CopyGroups) -> tile.For | tile.While:
-        """Resolve the waits of a loop: walk iterations until no further one adds a group or a tile."""
+        """Return a loop with its waits resolved, walking its body until the pending `groups`, updated in place, stay
+        the same.
+        """
         while True:
             before = [dict(group) for group in groups]
             body = self.body(loop.body, groups)
@@ -124,20 +128,20 @@ class _CopyGroupWalker:
             if [set(group) for group in groups] == [set(group) for group in before]:
                 return replace(loop, body=body)
 
-    def begin(self, groups: CopyGroups, group: dict[tile.Buffer, Span]) -> None:
-        """Add the newest group, and merge the oldest if there are too many."""
+    def add_group(self, groups: CopyGroups, group: dict[tile.Buffer, Span]) -> None:
+        """Append a copy group as the newest, merging the two oldest while there are more than `most`."""
         groups.append(group)
         while len(groups) > self.most:
             groups[:2] = [groups[0] | groups[1]]
 
-    def touched(self, stmt: tile.Stmt, buffers: tuple[tile.Buffer, ...], groups: CopyGroups) -> None:
-        """Note that a statement waits for the tiles that it touches."""
+    def remove_used_tiles(self, stmt: tile.Stmt, buffers: tuple[tile.Buffer, ...], groups: CopyGroups) -> None:
+        """Remove the tiles that a statement uses from the pending groups, with a warning: no wait stands before it."""
         for group in groups:
             for buffer in [buffer for buffer in group if buffer in buffers]:
                 self.warn_of_unwaited_copy(group.pop(buffer), buffer, stmt)
 
     def warn_of_unwaited_copy(self, copy: Span, buffer: tile.Buffer, stmt: tile.Stmt) -> None:
-        """Warn once of a copy whose tile is used without a wait in the text."""
+        """Warn, once for each copy, that its tile is used before any T.ptx_wait_group waits for it."""
         if copy in self.warned:
             return
         self.warned.add(copy)
@@ -149,15 +153,16 @@ class _CopyGroupWalker:
 
 
 def _with_awaited_tiles(op: sync.BlockBarrier | Rendezvous | sync.WaitCopies, tiles: list[tile.Buffer]) -> tile.TileOp:
+    """Return a wait or barrier that waits for the whole of these tiles."""
     return replace(op, awaited=tuple(sync.make_buffer_region(buffer, op.span) for buffer in tiles))
 
 
 def _find_control_reads(stmt: tile.For | tile.While | tile.If) -> tuple[tile.Buffer, ...]:
-    """Return the buffers that the statement itself reads, without its body."""
+    """Return the buffers that a loop's bounds or a condition load from, without the body's."""
     return tuple(e.buffer for expr in list_expressions(stmt) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
 def _merge_groups(one: CopyGroups, other: CopyGroups) -> CopyGroups:
-    """Merge the groups of two paths, the newest with the newest."""
+    """Return the union of two paths' pending copy groups, paired from the newest on."""
     nothing: dict[tile.Buffer, Span] = {}
     return [a | b for a, b in zip_longest(reversed(one), reversed(other), fillvalue=nothing)][::-1]

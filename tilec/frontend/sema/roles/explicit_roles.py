@@ -35,7 +35,9 @@ BARRIER_ALLOCATIONS = ("T.alloc_barrier", "T.alloc_cluster_barrier")
 
 
 def allocate_barriers(context: Context, name: str, node: ast.Call) -> tile.Buffer:
-    """Elaborate `name = T.alloc_barrier(…)`."""
+    """Emit and return the barriers of `name = T.alloc_barrier(…)`, and set explicit roles; refuse it in roles, loops,
+    branches. From then on the kernel has explicit roles.
+    """
     spelling = registry.find_spelling("alloc_barrier")
     assert spelling is not None
     counts = read_arrival_counts(evaluate.bind_call(context, spelling.signature, node))
@@ -50,7 +52,7 @@ def allocate_barriers(context: Context, name: str, node: ast.Call) -> tile.Buffe
 
 
 def elaborate_role_section(context: Context, node: ast.With, call: ast.Call) -> None:
-    """Elaborate `with T.ws(0, 1):`."""
+    """Elaborate `with T.ws(0, 1):` as the role of these warpgroups; refuse absent or not consecutive ones."""
     thread_values.check_launched(context, call.span)
     numbers = evaluate.bind_call(context, ROLE_SECTION_SIGNATURE, call).variadic
     if context.masks:
@@ -67,7 +69,7 @@ def elaborate_role_section(context: Context, node: ast.With, call: ast.Call) -> 
 
 
 def _read_warpgroup(argument: Argument, available: range) -> int:
-    """Read the number of a warpgroup, one of `available`."""
+    """Return the warpgroup number in an argument; refuse one that is not an integer among `available`."""
     value = argument.value
     if not isinstance(value, int) or isinstance(value, bool):
         raise_error("wrong-argument", "T.ws takes numbers of warpgroups, known at compile time", argument.span)
@@ -79,7 +81,7 @@ def _read_warpgroup(argument: Argument, available: range) -> int:
 
 
 def check_neighbours(groups: list[int], span: Span) -> range:
-    """Return sorted warpgroups as a range. Errors: `noncontiguous-warpgroups`."""
+    """Return sorted warpgroup numbers as a range; raise `noncontiguous-warpgroups` for gaps or repetitions."""
     contiguous = range(groups[0], groups[-1] + 1)
     if list(contiguous) != groups:
         title = "the warpgroups of a role must be consecutive, each named once"
@@ -97,7 +99,9 @@ MAX_WARPGROUPS = 8
 
 
 def find_active_warpgroups(context: Context) -> range:
-    """Return the warpgroups that run a statement here, or none where the block is not made of whole ones."""
+    """Return the warpgroups that run the current statement: none of partial ones, all possible ones before T.Kernel is
+    read. A block has partial warpgroups unless its threads are whole ones along x.
+    """
     if context.role is not None:
         return context.role
     if not context.has_threads:
@@ -107,7 +111,9 @@ def find_active_warpgroups(context: Context) -> range:
 
 
 def elaborate_role(context: Context, groups: range, work: Callable[[], None], span: Span) -> None:
-    """Run `work`, which elaborates the statements of a role, for these warpgroups."""
+    """Emit an `if` on these warpgroups around the statements that `work` elaborates as their role, if there are any.
+    Stages acquired in it must be released in it.
+    """
     ending = PathNote(span, "the role ends without a release")
     with (
         _enter_role(context, groups),
@@ -122,7 +128,7 @@ def elaborate_role(context: Context, groups: range, work: Callable[[], None], sp
 
 @contextmanager
 def _enter_role(context: Context, groups: range) -> Iterator[None]:
-    """Enter the role of these warpgroups: inside, its threads alone run the statements."""
+    """Set the role of these warpgroups, and the range of the thread index, for the `with`."""
     threads = get_warpgroup_threads(groups.start).start, get_warpgroup_threads(groups.stop - 1).stop - 1
     outer_range, context.ranges[tile.THREAD.name] = context.ranges[tile.THREAD.name], threads
     try:
@@ -133,12 +139,15 @@ def _enter_role(context: Context, groups: range) -> Iterator[None]:
 
 
 def get_warpgroup_threads(group: int) -> range:
+    """Return the range of thread indices of a warpgroup."""
     return range(group * WARPGROUP_THREADS, (group + 1) * WARPGROUP_THREADS)
 
 
 def resolve_block_barrier(context: Context, op: tile.TileOp) -> tile.TileOp:
-    """Resolve T.sync_threads to the threads that come here, or to them and those of other roles. Where only some
-    warps of a block without roles come here, all of its threads wait for them."""
+    """Return a T.sync_threads without its id, and without its count if all threads here arrive; others unchanged. A
+    named barrier that counts more threads than its role has is kept. Where only some warps of a block without roles
+    come here, all of its threads wait for them.
+    """
     if not isinstance(op, BlockBarrier) or op.threads is None:
         return op
     is_wider = context.role is not None and op.threads > context.threads and op.id is not None
@@ -149,7 +158,7 @@ def resolve_block_barrier(context: Context, op: tile.TileOp) -> tile.TileOp:
 
 
 def warn_of_ignored_registers(kernel: tile.Kernel, is_explicit: bool, warn: Warn) -> None:
-    """Warn of T.set_max_nreg where the compiler makes the roles."""
+    """Warn of each T.set_max_nreg in a kernel without explicit roles, where it has no effect."""
     for stmt in () if is_explicit else tile.walk_statements(kernel.body):
         if isinstance(stmt, SetRegisters):
             instead = "tilec sets the registers of each role from its live values"
@@ -157,8 +166,9 @@ def warn_of_ignored_registers(kernel: tile.Kernel, is_explicit: bool, warn: Warn
 
 
 def assign_executing_threads(context: Context, op: tile.TileOp) -> tile.TileOp | None:
-    """Return an operation of single threads with its condition or its leader. None is for one that all threads do
-    together."""
+    """Return an operation of single threads with its condition or leader, checked; None if all threads do it
+    together.
+    """
     match op.done_by:
         case "each thread":
             assert isinstance(op, Arrive | CpAsyncArrive)
@@ -174,7 +184,7 @@ def assign_executing_threads(context: Context, op: tile.TileOp) -> tile.TileOp |
 
 
 def _check_cluster_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
-    """Check that an arrival at a barrier of another block names a block of the cluster."""
+    """Raise `bad-cluster` if an arrival names a constant block that the cluster does not have."""
     if not isinstance(op, Arrive):
         return
     block, blocks = op.block, context.cluster.blocks
@@ -186,7 +196,7 @@ def _check_cluster_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
 
 
 def find_leader(context: Context, span: Span) -> int:
-    """Return the first thread of the block that runs this. Errors: `thread-dependent`."""
+    """Return the first thread of the block that runs the current statement; refuse one not known at compile time."""
     mask = per_thread.join_conditions(each.condition for each in context.masks)
     first = 0 if context.role is None else get_warpgroup_threads(context.role.start).start
     if mask is None:

@@ -55,13 +55,13 @@ class Ledger:
     is_left: bool = False
 
     def take(self, what: str, span: Span, role: object, returns: bool = False) -> Resource:
-        """Add a resource to those of the current path. `what` names it in messages."""
+        """Record a resource taken on the current path, not yet released, and return it. `what` names it in messages."""
         resource = Resource(what, span, role, self.loops, returns, self.mistakes.met)
         self.state[resource] = None
         return resource
 
     def use(self, resource: Resource, span: Span) -> None:
-        """Check that a resource is not used after its release. Errors: `use-after-release`."""
+        """Raise `use-after-release` if the resource was released on the current path."""
         if (released := self.state.get(resource)) is not None:
             title, note = f"{resource.what} is used after it is released", "it may hold other data by now"
             places = Label(released, "released here"), Label(resource.span, "acquired here")
@@ -69,7 +69,9 @@ class Ledger:
             raise_error("use-after-release", title, span, note, secondary=places, help=way_out)
 
     def release(self, resource: Resource, span: Span, role: object) -> None:
-        """Note a release. Errors: `double-release`, `unbalanced-release`, `divergent-release`."""
+        """Record a resource's release; refuse a second one, one in a deeper loop, or one by another role. Errors:
+        `double-release`, `unbalanced-release`, `divergent-release`.
+        """
         acquired = Label(resource.span, "acquired here")
         if (first_release := self.state.get(resource)) is not None:
             _refuse_second_release(resource, span, first_release)
@@ -88,14 +90,16 @@ class Ledger:
             raise_error("divergent-release", title, span, note, secondary=(place,), help=way_out)
 
     def held(self) -> list[Resource]:
-        """Return the resources that are not released yet, the last one taken first."""
+        """Return the resources that the current path has not released, the last one taken first."""
         return [resource for resource, released in reversed(self.state.items()) if released is None]
 
     # ---- paths -------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def region(self, end: PathNote) -> Iterator[None]:
-        """Check that what is taken inside is released inside. Errors: `missing-release`."""
+        """Report `missing-release`, after the `with`, for resources taken in it and not released, and forget all of
+        them.
+        """
         outer = set(self.state)
         yield
         for resource in [t for t in self.state if t not in outer]:
@@ -104,7 +108,7 @@ class Ledger:
 
     @contextmanager
     def loop(self, end: PathNote) -> Iterator[None]:
-        """Enter an iteration of a loop, which may run any number of times."""
+        """Enter a loop's iteration for the `with`: what is taken in it must be released in it."""
         self.loops += 1
         try:
             with self.region(end):
@@ -114,7 +118,7 @@ class Ledger:
             self.is_left = False
 
     def leave(self, span: Span, word: str) -> None:
-        """Note that the innermost loop is left here. Errors: `missing-release`."""
+        """Report the resources that leaving the innermost loop here leaves unreleased, and mark the path as left."""
         for resource in self.held():
             if resource.loops == self.loops:
                 ending = PathNote(span, f"`{word}` ends the iteration without a release")
@@ -123,8 +127,9 @@ class Ledger:
 
     @contextmanager
     def split_paths(self, condition: Span) -> Iterator[_PathSplit]:
-        """Yield a `_PathSplit`, whose `path` is entered for each path. Afterwards the paths are joined. Errors:
-        `missing-release`."""
+        """Yield a `_PathSplit` for the branches of a condition, and join their states; report releases that a branch
+        lacks.
+        """
         paths = _PathSplit(self, dict(self.state), self.is_left)
         yield paths
         ends = [(path, state) for path, state, is_left in paths.ends if not is_left]
@@ -143,7 +148,7 @@ class Ledger:
                 self._report_missing_release(resource, (where, otherwise))
 
     def _report_missing_release(self, resource: Resource, path: tuple[PathNote, ...]) -> None:
-        """Report a path without the release, unless there are newer mistakes: one may have been that release."""
+        """Record `missing-release` and count the resource as released; silent if mistakes came after it was taken."""
         if resource in self.state:
             self.state[resource] = resource.span
         if self.mistakes.met > resource.met:
@@ -169,7 +174,9 @@ class _PathSplit:
 
     @contextmanager
     def path(self, where: str, condition: Span) -> Iterator[None]:
-        """Enter one of the paths. `where` completes "the condition …", as "holds"."""
+        """Start one branch from the common state for the `with`, and record the state in which it ends. `where`
+        completes "the condition …", as "holds".
+        """
         ledger = self.ledger
         ledger.state, ledger.is_left = dict(self.begin), self.was_left_before
         with ledger.region(PathNote(condition, f"the branch where this {where} ends without a release")):
@@ -178,7 +185,7 @@ class _PathSplit:
 
 
 def _refuse_second_release(resource: Resource, span: Span, first_release: Span) -> NoReturn:
-    """Refuse a second release of a resource."""
+    """Raise `double-release`: the resource was released before, perhaps in an earlier iteration."""
     where = "released here, and so in each iteration" if first_release == span else "released here already"
     places = Label(first_release, where), Label(resource.span, "acquired here")
     title, way_out = f"{resource.what} is released twice", "remove one of them"
@@ -186,7 +193,7 @@ def _refuse_second_release(resource: Resource, span: Span, first_release: Span) 
 
 
 def describe_role(role: object) -> str:
-    """Return the warpgroups of a role in words; a role that is no range is the whole block."""
+    """Return a role's warpgroups in words, as "warpgroups 0 to 1"; "all warpgroups" for a role that is no range."""
     if not isinstance(role, range):
         return "all warpgroups"
     return f"warpgroup {role.start}" if len(role) == 1 else f"warpgroups {role.start} to {role.stop - 1}"

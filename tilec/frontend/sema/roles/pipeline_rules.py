@@ -38,8 +38,10 @@ _SIDE_VERBS: dict[Side, str] = {"producer": "fills", "consumer": "takes"}
 def finish_pipelines(
     statements: Sequence[Stmt], pipelines: PipelineRecords, cluster: Cluster, mistakes: ErrorCollector
 ) -> list[Stmt]:
-    """Check the pipelines, set the arrival counts of their barriers, and expand each release into its arrivals. Errors:
-    `pipeline-role`, `pipeline-deadlock`, `pipeline-drain`, `stage-access`."""
+    """Check all pipelines, and return the statements with barriers' arrival counts set and releases made arrivals.
+    Where `mistakes` has any already, nothing is checked. Errors: `pipeline-role`, `pipeline-deadlock`,
+    `pipeline-drain`, `stage-access`.
+    """
     allocations: dict[str, AllocBarrier] = {}
     releases: dict[tuple[str, range], StageArrivals] = {}
     is_whole = not mistakes.met  # a statement with a mistake may have been an acquire
@@ -67,6 +69,7 @@ def finish_pipelines(
 
 
 def _set_arrival_counts(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:
+    """Return a barrier's allocation with its arrival counts, if there are new ones; other statements unchanged."""
     return counts.get(get_barrier(stmt).name, stmt) if isinstance(stmt, AllocBarrier) else stmt
 
 
@@ -74,7 +77,7 @@ def _set_arrival_counts(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:
 
 
 def _check_roles(pipeline: Pipeline) -> None:
-    """Check that a pipeline has a producer and a consumer, and that each warpgroup is in one role only."""
+    """Raise `pipeline-role` if a pipeline lacks a producer or consumer, or if two of its roles share a warpgroup."""
     for side, other_side in (SIDES, SIDES[::-1]):
         if not pipeline.ends[side].roles:
             acquires = tuple(
@@ -101,7 +104,7 @@ def _check_roles(pipeline: Pipeline) -> None:
 
 
 def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
-    """Check that producers in a cluster drain: a block must not end while another one may signal its barriers."""
+    """Raise `pipeline-drain` if a producer of an input pipeline in an explicit cluster does not drain it."""
     producer = pipeline.ends["producer"]
     if cluster.blocks == 1 or not cluster.span.line or pipeline.function != "T.InputTilePipeline":
         return
@@ -118,7 +121,7 @@ def _check_drained(pipeline: Pipeline, cluster: Cluster) -> None:
 
 
 def _check_acquire_order(nested: Sequence[NestedAcquire]) -> None:
-    """Refuse acquire orders that form a cycle: roles that hold one stage and wait for another may deadlock."""
+    """Raise `pipeline-deadlock` if acquires while holding another stage form a cycle across different roles."""
     unique: dict[tuple[str, str, range], NestedAcquire] = {}
     for edge in nested:
         unique.setdefault((edge.held.name, edge.acquired.name, edge.role), edge)
@@ -129,7 +132,7 @@ def _check_acquire_order(nested: Sequence[NestedAcquire]) -> None:
 
 
 def _find_paths(start: Pipeline, end: Pipeline, edges: list[NestedAcquire]) -> Iterator[tuple[NestedAcquire, ...]]:
-    """Yield the paths of nested acquires from one pipeline to another."""
+    """Yield the paths of nested acquires that lead from holding `start` to acquiring `end`."""
     for edge in edges:
         if edge.held is not start:
             continue
@@ -140,7 +143,7 @@ def _find_paths(start: Pipeline, end: Pipeline, edges: list[NestedAcquire]) -> I
 
 
 def _refuse_cycle(cycle: tuple[NestedAcquire, ...]) -> None:
-    """Refuse acquires of several roles that wait for each other in a circle."""
+    """Raise `pipeline-deadlock` for a cycle of acquires, labelling what each role holds and waits for."""
     names = [cycle[0].held.name, *(edge.acquired.name for edge in cycle)]
     labels = [
         Label(span, f"{describe_role(edge.role)} {does} {pipeline.name}")
@@ -164,7 +167,9 @@ class StageArrivals:
 
 
 def find_arrivals(statements: Sequence[tile.Stmt], pipeline: Pipeline, role: range) -> StageArrivals:
-    """Return the arrivals for a role, from the statements that use the stages it acquires."""
+    """Count the arrivals at each release by a role: the tensor cores if they use the stage, its warps unless only these
+    do.
+    """
     held = set(pipeline.tiles.values())
     run = (s for s, groups in _walk_by_warpgroups(statements, None) if groups is None or set(groups) <= set(role))
     users = [s for s in run if held & {*find_reads(s), *find_writes(s)}]
@@ -177,7 +182,7 @@ def find_arrivals(statements: Sequence[tile.Stmt], pipeline: Pipeline, role: ran
 def _walk_by_warpgroups(
     statements: Sequence[tile.Stmt], warpgroups: range | None
 ) -> Iterator[tuple[tile.Stmt, range | None]]:
-    """Yield operations and nests with the warpgroups that run them, None for all of the block."""
+    """Yield each innermost statement with the warpgroups that run it, None for the whole block."""
     for stmt in statements:
         if isinstance(stmt, tile.For | tile.While | tile.If):
             inside = guarded_warpgroups(stmt) or warpgroups
@@ -192,10 +197,12 @@ def expand_releases(
     releases: Mapping[tuple[str, range], StageArrivals],
     warpgroups: range | None = None,
 ) -> tuple[tile.Stmt, ...]:
-    """Replace each release by the arrivals of its role."""
+    """Return statements, run by `warpgroups` (None: all), with each stage release replaced by its role's real
+    arrivals.
+    """
 
     def expand_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
-        """Expand a release into arrivals, or the releases inside a statement."""
+        """Return the arrivals that replace a release, or the statement with the releases inside it replaced."""
         if isinstance(stmt, Arrive) and warpgroups is not None:
             release = releases.get((get_barrier(stmt).name, warpgroups))
             return stmt if release is None else tuple(_make_arrivals(stmt, warpgroups, release))
@@ -207,7 +214,7 @@ def expand_releases(
 
 
 def _make_arrivals(release: Arrive, role: range, who: StageArrivals) -> Iterator[tile.TileOp]:
-    """Yield the arrivals of a role's warps and of the tensor cores at one release."""
+    """Yield the arrival of the role's warps, and that of the tensor cores, that `who` asks for at a release."""
     if who.warps:
         yield replace(release, by_warps=True)
     if who.by_tensor_cores:
@@ -226,7 +233,7 @@ class _TileUse:
 
 
 def check_stage_contents(statements: Sequence[Stmt], pipelines: PipelineRecords, mistakes: ErrorCollector) -> None:
-    """Check the tiles of each stage that a producer acquires. Errors: `stage-access`."""
+    """Record `stage-access` for each stage that its producer reads before it has surely been filled."""
     tiles = {tile for made in pipelines.made for tile in made.tiles.values()}
     used: dict[tuple[Expr, Buffer], list[_TileUse]] = {}
     for use in (u for stmt in walk_statements(tuple(statements)) for u in _find_uses(stmt)):
@@ -240,7 +247,9 @@ def check_stage_contents(statements: Sequence[Stmt], pipelines: PipelineRecords,
 
 
 def _find_uses(stmt: Stmt) -> Iterator[_TileUse]:
-    """Yield the uses in the statement itself, reads before writes."""
+    """Yield the tile reads, writes and copies of a statement itself, each with its first index; operations read
+    first.
+    """
     for expr in list_expressions(stmt):
         for part in walk_expr(expr):
             if isinstance(part, Load):
@@ -262,7 +271,9 @@ def _find_uses(stmt: Stmt) -> Iterator[_TileUse]:
 
 
 def _check_stage(stage: PipelineStage, uses: list[_TileUse]) -> None:
-    """Refuse a producer's read of its stage before its own threads have written it."""
+    """Raise `stage-access` if a producer reads its stage before its threads wrote it, or while copies may be
+    pending.
+    """
     made = stage.pipeline
     read = next((u for u in uses if u.how == "reads"), None)
     if read is None:

@@ -76,8 +76,9 @@ _METHOD_SIGNATURES = {
 
 
 def make_pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
-    """Make the pipeline of `name = T.InputTilePipeline((A_shared, B_shared), stages=4)`. Errors: `pipeline-stages`,
-    `pipeline-payload`."""
+    """Make a pipeline: give its tiles stages in `context.buffers`, emit barriers and counters; refuse it in roles and
+    loops. From then on the kernel has explicit roles. Errors: `pipeline-stages`, `pipeline-payload`.
+    """
     path = evaluate.find_callee(context, node)
     assert path is not None
     call = evaluate.bind_call(context, PIPELINE_SIGNATURES[path], node)
@@ -109,7 +110,7 @@ def make_pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
 
 
 def _read_stage_count(call: Call) -> int:
-    """Read `stages`, from 1 to `MAX_STAGES`."""
+    """Return the argument `stages` of a pipeline; raise `pipeline-stages` unless it is 1 to `MAX_STAGES`."""
     stages = call.read_integer("stages")
     if stages < 1:
         title = "a pipeline needs at least one stage"
@@ -124,8 +125,9 @@ def _read_stage_count(call: Call) -> int:
 def _read_payload(
     context: Context, call: Call, function: str
 ) -> tuple[Literal["tile", "tuple", "dictionary"], dict[str, tile.Buffer]]:
-    """Read the form of `payload`, and check its tiles; their keys are the dictionary's or their own
-    names. Errors: `pipeline-payload`."""
+    """Return the form of `payload` and its tiles by dictionary key or own name; raise `pipeline-payload` for bad tiles.
+    These are of a wrong scope, repeated, badly named or used before.
+    """
     argument = call["payload"]
     form: Literal["tile", "tuple", "dictionary"]
     given: list[tuple[str, Value]]
@@ -163,11 +165,12 @@ def _read_payload(
 
 
 def _get_tile_name(value: Value) -> str:
+    """Return the name of a tile, or "" for any other value."""
     return value.name if isinstance(value, tile.Buffer) else ""
 
 
 def _refuse_payload(title: str, span: Span, label: str = "", secondary: tuple[Label, ...] = ()) -> NoReturn:
-    """Refuse the payload of a pipeline, and show one that is accepted."""
+    """Raise `pipeline-payload` with this title, and show a payload that is accepted."""
     raise_error(
         "pipeline-payload",
         title,
@@ -185,7 +188,9 @@ MethodOwner = Pipeline | PipelineHandle | PipelineStage
 
 
 def resolve_attribute(context: Context, owner: MethodOwner | StageTile, node: ast.Attribute) -> Value:
-    """Return the value of `stage.A_shared`, `stage.barrier` or `pipeline.stages`, or a method."""
+    """Return an attribute of a pipeline, side, stage or stage tile, as `stage.A_shared`, or a method; refuse unknown
+    ones. Errors: a stage's attribute after its release.
+    """
     known: tuple[str, ...]
     values: dict[str, Value]
     match owner:
@@ -213,7 +218,7 @@ def resolve_attribute(context: Context, owner: MethodOwner | StageTile, node: as
 
 
 def _suggest_owner(owner: MethodOwner | StageTile, name: str) -> str | None:
-    """Suggest the object that has the attribute `name`, if `owner` has not."""
+    """Return advice naming the stage or side that has this attribute, which `owner` lacks, or None."""
     match owner:
         case PipelineHandle(pipeline=made, side=side) if name in (*made.tiles, *_STAGE_ACCESSORS, *_STAGE_METHODS):
             return f"a stage has it: write `with {made.name}.{side}().acquire() as tiles:`"
@@ -224,15 +229,16 @@ def _suggest_owner(owner: MethodOwner | StageTile, name: str) -> str | None:
 
 
 def get_payload(stage: PipelineStage) -> Value:
-    """Return the tiles of a stage in the form of its pipeline's payload: one tile, or a tuple."""
+    """Return a stage's tiles as its pipeline was given them: one tile alone, else a tuple."""
     tiles = _make_stage_tiles(stage)
     return next(iter(tiles.values())) if stage.pipeline.form == "tile" else tuple(tiles.values())
 
 
 def _make_stage_tiles(stage: PipelineStage) -> dict[str, StageTile]:
-    """Return the tiles of a stage by name, each the stage's version of a tile of the payload."""
+    """Return, by payload name, the stage's version of each tile of its pipeline."""
 
     def make_tile(whole: tile.Buffer) -> StageTile:
+        """Return the stage's version of one tile, its whole box at the stage's index."""
         inside = (IndexRange(tile.int32_const(0), extent) for extent in whole.shape[1:])
         return StageTile(whole, (stage.index, *inside), stage)
 
@@ -240,39 +246,42 @@ def _make_stage_tiles(stage: PipelineStage) -> dict[str, StageTile]:
 
 
 def unpack_stage(context: Context, stage: PipelineStage, span: Span) -> tuple[Value, ...]:
-    """Return the tiles of a stage in their order, as for `a, b = stage` and `stage[0]`."""
+    """Return a stage's tiles in payload order, as for `a, b = stage`; refuse a stage that has been released."""
     _use_stage(context, stage, span)
     return tuple(_make_stage_tiles(stage).values())
 
 
 def check_container_item(argument: Argument) -> Value:
-    """Return an item for a tuple, a list or a dictionary, which may not be a stage. Errors: `stage-escapes`."""
+    """Return an item for a tuple, list or dictionary; raise `stage-escapes` if it is a pipeline stage."""
     if isinstance(argument.value, PipelineStage):
         _refuse_escape(argument.value, argument.span, "held by a tuple, a list or a dictionary")
     return argument.value
 
 
 def check_stage_names(value: Value, targets: tuple[ast.Expr, ...], node: ast.Expr) -> None:
-    """Check that a stage gets no second name: its first is that of its acquire. Errors: `stage-escapes`."""
+    """Raise `stage-escapes` if an assignment gives a stage a name beyond the one of its acquire."""
     names = [t for t in targets if not isinstance(t, ast.Tuple | ast.List)]
     if isinstance(value, PipelineStage) and len(names) > isinstance(node, ast.Call):
         _refuse_escape(value, node.span, "gets a second name")
 
 
 def _refuse_escape(stage: PipelineStage, span: Span, how: str) -> NoReturn:
+    """Raise `stage-escapes`: a stage is known only by the name that it was acquired by."""
     title = f"{stage.taken.what} has one owner, the name that it was acquired by"
     way_out = "release it by that name; its tiles can have other names, as in `A, B = stage`"
     raise_error("stage-escapes", title, span, how, secondary=(Label(stage.taken.span, "acquired here"),), help=way_out)
 
 
 def access_stage_tile(context: Context, stage_tile: StageTile, node: ast.Subscript) -> StageTile:
-    """Return the element or box `stage.A_shared[i, j]` of a stage's tile."""
+    """Return the element or box of a stage's tile that `stage.A_shared[i, j]` addresses."""
     inside = evaluate.evaluate_access(context, stage_tile.tile, node)
     return StageTile(stage_tile.buffer, (stage_tile.indices[0], *inside.indices), stage_tile.stage)
 
 
 def check_tile_read(context: Context, value: Value, span: Span) -> None:
-    """Check a name that is read: a tile of a stage must be held, and a tile of a payload may not be named directly."""
+    """Refuse a stage tile after its release, and a payload tile that is named without its stage; do nothing
+    otherwise.
+    """
     if isinstance(value, StageTile):
         _use_stage(context, value.stage, span)
     if not isinstance(value, tile.Buffer) or value.scope not in PAYLOAD_SCOPES:
@@ -287,6 +296,7 @@ def check_tile_read(context: Context, value: Value, span: Span) -> None:
 
 
 def _use_stage(context: Context, stage: PipelineStage, span: Span) -> None:
+    """Raise `use-after-release` if the stage has been released on the current path."""
     context.ledger.use(stage.taken, span)
 
 
@@ -294,7 +304,9 @@ def _use_stage(context: Context, stage: PipelineStage, span: Span) -> None:
 
 
 def call_pipeline_method(context: Context, function: Method, node: ast.Call) -> Value:
-    """Elaborate a method call, as `pipe.producer()`, `producer.acquire_stage()` or `stage.release()`."""
+    """Run a method of a pipeline, side or stage; return the side, stage or condition it gives, or None; refuse those of
+    `with`.
+    """
     call = evaluate.bind_operands(context, _METHOD_SIGNATURES[function.name], node)
     match function.owner, function.name:
         case Pipeline() as owner, "producer" | "consumer" as side:
@@ -319,15 +331,15 @@ def call_pipeline_method(context: Context, function: Method, node: ast.Call) -> 
 
 
 def is_pipeline_call(context: Context, call: ast.Call) -> bool:
-    """Return whether a `with` calls a method of a pipeline, a side or a stage."""
+    """Return whether a call is of a method of a pipeline, of one of its sides or of a stage."""
     function = context.value(call.function)
     return isinstance(function, Method) and isinstance(function.owner, MethodOwner)
 
 
 def elaborate_pipeline_with(context: Context, node: ast.With, call: ast.Call) -> None:
-    """Elaborate `with producer.acquire() as tiles:` or `with pipe.producer() as producer:`.
-
-    For an input pipeline the latter only names the side."""
+    """Elaborate `with producer.acquire() as tiles:`: acquire, run the body, release unless the loop is left; refuse
+    others. `with pipe.producer() as producer:` of an input pipeline only names the side.
+    """
     function = context.value(call.function)
     assert isinstance(function, Method)
     if function.name not in ("acquire", "acquire_if_needed", *SIDES):
@@ -353,9 +365,9 @@ def elaborate_pipeline_with(context: Context, node: ast.With, call: ast.Call) ->
 
 
 def _enters_stage(handle: PipelineHandle, node: ast.With) -> bool:
-    """Return whether `with results.consumer() as result:` acquires the next stage.
-
-    It only names a side for an input pipeline, and where the block uses a method that only a side has."""
+    """Return whether `with results.consumer() as result:` acquires a stage: of an output pipeline, unless used as a
+    side. It is used as a side where the block uses a method that only a side has.
+    """
     if handle.pipeline.function != "T.OutputTilePipeline":
         return False
     if not isinstance(node.target, ast.Name):
@@ -367,7 +379,7 @@ def _enters_stage(handle: PipelineHandle, node: ast.With) -> bool:
 
 
 def _read_ready_condition(call: Call) -> tile.Expr | None:
-    """Return the condition that `acquire_if_needed` is given, or None if it is constant."""
+    """Return the run-time condition given to `acquire_if_needed`, or None if it is a constant; refuse other types."""
     ready = dict(call.arguments).get("ready")
     if ready is None or isinstance(ready.value, bool):
         return None
@@ -377,7 +389,7 @@ def _read_ready_condition(call: Call) -> tile.Expr | None:
 
 
 def _bind_with_target(context: Context, node: ast.With, value: Value) -> None:
-    """Bind the names after `as` in a `with` to a side or a stage, or to the tiles of a stage."""
+    """Bind the name after `as` to a side or stage, or its names to the stage's tiles; do nothing without `as`."""
     match node.target:
         case None:
             pass
@@ -392,7 +404,7 @@ def _bind_with_target(context: Context, node: ast.With, value: Value) -> None:
 
 
 def add_stage_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argument]]) -> None:
-    """Add the stage's barrier to the arguments of a TMA copy into a stage, unless it names one."""
+    """Add the stage's barrier to a TMA copy's keyword arguments if it fills a producer's stage and names no barrier."""
     positional, keywords = arguments
     destination = keywords.get("dst") or (positional[1] if len(positional) > 1 else None)
     if path not in ("T.tma_copy", "T.tma_gather4") or destination is None or "barrier" in keywords:
@@ -404,10 +416,9 @@ def add_stage_barrier(path: str, arguments: tuple[list[Argument], dict[str, Argu
 def apply_stage_rules(
     context: Context, op: tile.TileOp, arguments: tuple[list[Argument], dict[str, Argument]]
 ) -> tile.TileOp:
-    """Check that an operation uses the tiles of stages as their side may, and return it.
-
-    A T.copy from a tensor into a producer's stage may signal the stage's barrier, if the target can do that. Errors:
-    `stage-access`."""
+    """Return an operation, a T.copy into a producer's stage marked to signal its barrier; refuse a consumer's load. The
+    copy may signal it, if the target can do that. Errors: `stage-access`.
+    """
     given = [(a.value, a.span) for a in (*arguments[0], *arguments[1].values()) if isinstance(a.value, StageTile)]
     loads = op.copies_from_tensor
     for stage_tile, span in given:

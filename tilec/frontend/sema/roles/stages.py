@@ -25,7 +25,7 @@ from tilec.support.source import Span
 
 
 def make_variable(context: Context, name: str, value: int, span: Span) -> tile.Buffer:
-    """Allocate an int32 variable, of which every thread has a copy, and set it."""
+    """Allocate an int32 variable, of which every thread has a copy, and emit the statement that sets it."""
     made = tile.Buffer(context.unique.take(name), (1,), INT32, "fragment", span)
     context.buffers.append(made)
     emit_uniform_set(context, made, tile.int32_const(value), span)
@@ -35,8 +35,10 @@ def make_variable(context: Context, name: str, value: int, span: Span) -> tile.B
 def acquire_stage(
     context: Context, handle: PipelineHandle, span: Span, returns: bool = False, ready: tile.Expr | None = None
 ) -> PipelineStage:
-    """Wait for the next stage of this side and acquire it. If `ready` is the result of `try_acquire` for this stage,
-    the wait is skipped where it is true. Errors: `pipeline-role`, `pipeline-deadlock`."""
+    """Emit the wait for a side's next stage, skipped where `ready`; step its counters; return the stage; refuse one too
+    many. `ready` counts if it is the result of the last `try_acquire` for this stage. `returns`: the end of a `with`
+    releases the stage. The stage is recorded as taken. Errors: `pipeline-role`, `pipeline-deadlock`.
+    """
     made, side, role = handle.pipeline, handle.side, _require_role(context, handle, span)
     held = context.ledger.held()
     _check_free_stage(handle, held, span)
@@ -59,7 +61,9 @@ def acquire_stage(
 
 
 def try_acquire_stage(context: Context, handle: PipelineHandle, span: Span) -> tile.Var:
-    """Return whether the next stage of this side is ready, without waiting. One thread tests it for all of the role."""
+    """Emit a test, by one thread, of whether a side's next stage is ready; record and return its result; refuse it
+    without role. The result is for the whole role, and the next acquire of this side may use it.
+    """
     made, side = handle.pipeline, handle.side
     _require_role(context, handle, span)
     index, parity = _read_stage_and_parity(context, made, side, span)
@@ -75,7 +79,7 @@ def try_acquire_stage(context: Context, handle: PipelineHandle, span: Span) -> t
 
 
 def _require_role(context: Context, handle: PipelineHandle, span: Span) -> range:
-    """Return the role that runs this. Errors: `pipeline-role`, where all threads or only some run it."""
+    """Return the role that runs the current statement; refuse T.Parallel, masked threads and the whole block."""
     made = handle.pipeline
     if context.is_parallel:
         title = f"a stage of {made.name} cannot be acquired inside {context.nest_name}"
@@ -91,7 +95,7 @@ def _require_role(context: Context, handle: PipelineHandle, span: Span) -> range
 
 
 def _check_free_stage(handle: PipelineHandle, held: list[Resource], span: Span) -> None:
-    """Refuse an acquire by a side that holds every stage: it would wait for ever."""
+    """Raise `pipeline-deadlock` if a side that holds every stage of its pipeline acquires one more."""
     own_stages = [t for t in held if t.owner.pipeline is handle.pipeline and t.owner.side == handle.side]
     if len(own_stages) >= handle.pipeline.stages:
         made, stages = handle.pipeline, handle.pipeline.stages
@@ -103,7 +107,7 @@ def _check_free_stage(handle: PipelineHandle, held: list[Resource], span: Span) 
 
 
 def _read_stage_and_parity(context: Context, made: Pipeline, side: Side, span: Span) -> tuple[tile.Var, tile.Var]:
-    """Bind the index of this side's next stage, and the parity to wait for."""
+    """Emit binds of the index of a side's next stage and of the parity to wait for, and return both variables."""
     end = made.ends[side]
     index, parity = (tile.Var(context.unique.take(f"{made.name}_{what}")) for what in ("stage", "phase"))
     for var, variable in ((index, end.index), (parity, end.parity)):
@@ -115,21 +119,23 @@ def _read_stage_and_parity(context: Context, made: Pipeline, side: Side, span: S
 def _emit_wait(
     context: Context, handle: PipelineHandle, index: tile.Expr, parity: tile.Expr, span: Span, unless: tile.Expr | None
 ) -> None:
-    """Emit the wait of a side for a stage, skipped where `unless` holds."""
+    """Emit a side's wait for the stage at this index and parity, skipped where `unless` holds (None: never skipped)."""
     element, end = tile.Load(_get_awaited_barriers(handle), (index,)), (handle.pipeline.name, handle.side)
     context.out.append(AwaitBarrier(element, parity, acquires=end, unless=unless, span=span))
 
 
 def _get_awaited_barriers(handle: PipelineHandle) -> tile.Buffer:
+    """Return the barriers that a side waits at: the producer at the empty ones, the consumer at the full ones."""
     return handle.pipeline.empty if handle.side == "producer" else handle.pipeline.full
 
 
 def _flip_parity(parity: tile.Expr) -> tile.Expr:
+    """Return the other parity, `1 - parity`."""
     return tile.Binary("sub", tile.int32_const(1), parity, INT32)
 
 
 def release_stage_explicitly(context: Context, stage: PipelineStage, span: Span) -> None:
-    """Release a stage by `.release()`, which the end of a `with` must not release too."""
+    """Release a stage by `.release()`; raise `double-release` if the end of a `with` releases it."""
     if stage.taken.returns:
         title = f"{stage.taken.what} is released twice"
         place = Label(stage.taken.span, "and at the end of this `with`")
@@ -139,7 +145,9 @@ def release_stage_explicitly(context: Context, stage: PipelineStage, span: Span)
 
 
 def release_stage(context: Context, stage: PipelineStage, span: Span) -> None:
-    """Note the release of a stage, and emit the arrival at its barrier."""
+    """Record a stage's release in the ledger, and emit the arrival of the role's threads; refuse it where some are
+    masked.
+    """
     per_thread.require_all_threads(context, span, f"releasing a stage of {stage.pipeline.name}")
     context.ledger.release(stage.taken, span, context.role)
     end = stage.pipeline.name, stage.side
@@ -147,7 +155,9 @@ def release_stage(context: Context, stage: PipelineStage, span: Span) -> None:
 
 
 def drain_pipeline(context: Context, handle: PipelineHandle, span: Span) -> None:
-    """Emit waits until the consumers have released every stage."""
+    """Emit a loop of a producer's waits until every stage has been released; refuse a consumer, or with a stage
+    held.
+    """
     made = handle.pipeline
     role = _require_role(context, handle, span)
     if handle.side == "consumer":
@@ -175,8 +185,9 @@ def drain_pipeline(context: Context, handle: PipelineHandle, span: Span) -> None
 
 
 def announce_bytes(context: Context, stage: PipelineStage, call: Call) -> None:
-    """Announce the bytes of the payload, or a given number, to the stage's barrier. They count TMA copies only, which
-    are known after mechanism selection (`explicit_roles.compute_expected_bytes`)."""
+    """Emit the announcement of TMA bytes, the payload's or a given number, at a stage's barrier; refuse a consumer.
+    They count TMA copies only, which are known after mechanism selection (`explicit_roles.compute_expected_bytes`).
+    """
     context.ledger.use(stage.taken, call.span)
     if stage.side == "consumer":
         title = "a consumer cannot announce bytes"
@@ -196,5 +207,5 @@ def announce_bytes(context: Context, stage: PipelineStage, call: Call) -> None:
 
 
 def compute_payload_bytes(made: Pipeline) -> int:
-    """Return the bytes of the tiles of one stage."""
+    """Return the size in bytes of one stage: the sum over the pipeline's tiles."""
     return sum(math.prod(buffer.shape[1:]) * buffer.dtype.bits // 8 for buffer in made.tiles.values())

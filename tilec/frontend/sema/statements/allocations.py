@@ -37,7 +37,7 @@ FIXED_SIZE_HELP = "give it a fixed size, and loop over parts of that size, or us
 
 
 def _allocate_reducer(context: Context, name: str, node: ast.Call) -> Buffer:
-    """Elaborate `name = T.alloc_reducer(…)`: a result, and the partial results of threads."""
+    """Allocate and record the reducer of `name = T.alloc_reducer(…)`, and return its result buffer."""
     call = evaluate.bind_call(context, ALLOCATE_REDUCER, node)
     shape, dtype = as_shape(call["shape"], f"the shape of {name}", FIXED_SIZE_HELP), as_dtype(call["dtype"])
     kind, everywhere = read_kind(call, dtype)
@@ -49,7 +49,9 @@ def _allocate_reducer(context: Context, name: str, node: ast.Call) -> Buffer:
 
 
 def allocate_variable(context: Context, name: str, node: ast.Call) -> Buffer:
-    """Elaborate `name = T.alloc_var(…)`."""
+    """Allocate the variable of `name = T.alloc_var(…)`, set it to `init` if given, and return it; refuse another scope.
+    It is a local array if an earlier attempt found that threads set it differently.
+    """
     positional, keywords = evaluate.evaluate_arguments(context, node)
     if len(positional) == 2 and isinstance(positional[1].value, str):
         keywords["scope"] = positional.pop()
@@ -76,7 +78,7 @@ OTHER_ALLOCATIONS: dict[str, Callable[[Context, str, ast.Call], Buffer | Pipelin
 
 
 def _check_tensor_memory(name: str, extents: tuple[int, ...], dtype: DType, call: Call) -> None:
-    """Check a tile of tensor memory. It has lanes, and columns of 32 bits, which hold whole elements."""
+    """Refuse a tile of tensor memory whose elements are not of 8, 16 or 32 bits or that has no two dimensions."""
     if dtype.bits not in (8, 16, 32):
         title = f"tensor memory has no elements of {dtype}"
         note = f"a column has 32 bits, {name} has elements of {dtype.bits}"
@@ -88,7 +90,9 @@ def _check_tensor_memory(name: str, extents: tuple[int, ...], dtype: DType, call
 
 
 def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
-    """Elaborate `name = T.alloc_…(…)`."""
+    """Allocate what `name = T.alloc_…(…)` or a pipeline call makes, record it and return it; refuse it in T.Parallel.
+    Errors: a wrong `scope=`, a size known only at launch, a shape that tensor memory cannot have.
+    """
     if context.is_parallel:
         title = f"{path} is not allowed inside {context.nest_name}"
         raise_error("tile-op-in-parallel", title, node.span, help="allocate before the loop")

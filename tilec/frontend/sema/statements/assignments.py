@@ -24,24 +24,26 @@ from tilec.support.source import Span
 
 
 def _find_value(context: Context, name: str) -> values.Value:
-    """Return the value of a name without reading it, or None where the name has no value."""
+    """Return the value of a name without counting it as read, or None if it is unknown or out of scope."""
     binding = context.scope.find(name)
     return None if binding is None or binding.ended is not None else binding.value
 
 
 def _find_variable(context: Context, name: str) -> tile.Buffer | None:
-    """Return the variable of T.alloc_var that a name stands for, if any."""
+    """Return the buffer of the T.alloc_var variable that a name stands for, or None."""
     value = _find_value(context, name)
     return value if isinstance(value, tile.Buffer) and value.name in context.variable_names else None
 
 
 def elaborate_assign(context: Context, node: ast.Assign) -> None:
-    """Elaborate `a = b = value`."""
+    """Elaborate `a = b = value`: evaluate the value once, and bind or store it in each target."""
     _assign_targets(context, node.targets, node.value, node.span)
 
 
 def _assign_targets(context: Context, targets: tuple[ast.Expr, ...], node: ast.Expr, span: Span) -> None:
-    """Assign one value to all targets, or allocate what the value names."""
+    """Evaluate a value once and assign it to all targets; allocate under the only target's name; refuse names for
+    stages.
+    """
     if isinstance(node, ast.Call) and len(targets) == 1 and isinstance(targets[0], ast.Name):
         path = evaluate.find_callee(context, node)
         if path in ALLOCATION_NAMES:
@@ -56,7 +58,9 @@ def _assign_targets(context: Context, targets: tuple[ast.Expr, ...], node: ast.E
 
 
 def _store_target(context: Context, target: ast.Expr, argument: Argument, moment: reading.Moment, span: Span) -> None:
-    """Store the value of this moment in a target. Of `a, b = b, a` all is read before anything is stored."""
+    """Assign a value, as it was at a moment, to a variable, element or name, or item by item to a tuple; refuse other
+    targets. Of `a, b = b, a` all is read before anything is stored. Errors: `bad-target`.
+    """
     match target:
         case ast.Name(id=name) if (variable := _find_variable(context, name)) is not None:
             set_variable(context, variable, _settle_value(context, argument, moment), span)
@@ -80,12 +84,12 @@ def _store_target(context: Context, target: ast.Expr, argument: Argument, moment
 
 
 def _settle_value(context: Context, argument: Argument, moment: reading.Moment) -> Argument:
-    """Return the value to store, as it was at this moment."""
+    """Return a value to store as it was at this moment, with an indexed buffer read as its element."""
     return evaluate.read_element(context, reading.read_if_changed_since(context, argument, moment))
 
 
 def _warn_of_rebound_tensor(context: Context, name: str, argument: Argument, span: Span) -> None:
-    """Warn of `C = tile`, where C is a tensor: it copies nothing."""
+    """Warn if an assignment rebinds a tensor's name to a tile, as in `C = tile`, which copies nothing."""
     tensor, value = _find_value(context, name), argument.value
     if isinstance(tensor, tile.Buffer) and isinstance(value, tile.Buffer) and tensor.scope == "global" != value.scope:
         title = f"`{name}` is rebound to a tile, and nothing is copied"
@@ -96,7 +100,9 @@ def _warn_of_rebound_tensor(context: Context, name: str, argument: Argument, spa
 
 
 def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DType | None, span: Span) -> values.Value:
-    """Return the value of a name: Python values, buffers and constants as they are, others through a `Bind`."""
+    """Return the value to bind to a name: Python values and constants as they are, others by a bind, converted if
+    `dtype`. Buffers and boxes stay as they are. Names without a bind are recorded.
+    """
     value = argument.value
     if dtype is None and isinstance(value, values.Lanes):
         return snapshot_vector(context, name, value, span)
@@ -128,7 +134,9 @@ def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DT
 
 
 def elaborate_annotated_assign(context: Context, node: ast.AnnotatedAssign) -> None:
-    """Elaborate `a: dtype = value`."""
+    """Elaborate `a: dtype = value`: bind the name to the value converted to the dtype; refuse a missing value. Python's
+    `int`, `float` and `bool` convert nothing.
+    """
     if node.value is None:
         raise_error("missing-value", "a declaration needs a value", node.span, help="write `name: T.int32 = value`")
     annotation = evaluate.evaluate_argument(context, node.annotation)
@@ -144,7 +152,9 @@ def elaborate_annotated_assign(context: Context, node: ast.AnnotatedAssign) -> N
 
 
 def elaborate_augmented_assign(context: Context, node: ast.AugmentedAssign) -> None:
-    """Elaborate `a += value`. The target is evaluated once, and read before the value."""
+    """Elaborate `a += value`: evaluate the target once, read it before the value, store the result; refuse other
+    targets.
+    """
     target = node.target
     if not isinstance(target, ast.Subscript):
         if not isinstance(target, ast.Name):
@@ -174,18 +184,21 @@ def elaborate_augmented_assign(context: Context, node: ast.AugmentedAssign) -> N
 def _evaluate_and_combine(
     context: Context, node: ast.AugmentedAssign, old: Argument, moment: reading.Moment
 ) -> tuple[Argument, reading.Moment]:
-    """Return the new value of the target, and the moment when it was known."""
+    """Evaluate the right side of `a += value`, and return the new value of `a` and the moment when it was known."""
     added = evaluate.evaluate_operand(context, node.value)
     result = _apply_operator(node, reading.read_if_changed_since(context, old, moment), added)
     return result, reading.mark_moment(context)
 
 
 def _apply_operator(node: ast.AugmentedAssign, old: Argument, added: Argument) -> Argument:
+    """Return the result of an augmented assignment's operator on the old and the added value."""
     return Argument(arithmetic.apply_binary(node.op, old, added, node.span), node.span)
 
 
 def store_element(context: Context, access: values.Access, argument: Argument, place: Span, span: Span) -> None:
-    """Store a value in an element, a vector or a slice."""
+    """Emit the store of a value in an element, vector or slice, checked, also in a fragment's element outside
+    T.Parallel.
+    """
     if access.has_extent:
         store_vector(context, access, argument, span)
         return
@@ -197,7 +210,9 @@ def store_element(context: Context, access: values.Access, argument: Argument, p
 
 
 def _evaluate_stored_access(context: Context, target: ast.Subscript, is_vector: bool = False) -> values.Access:
-    """Evaluate the element or slice that is assigned to. Errors: `bad-target`."""
+    """Return the element or slice that a subscript target names; raise `bad-target` if it cannot be assigned to. Slices
+    are for vectors only.
+    """
     buffer = context.value(target.value)
     if isinstance(buffer, values.StageTile):
         return pipelines.access_stage_tile(context, buffer, target)

@@ -31,7 +31,9 @@ class BranchSides:
 
 
 def elaborate_if(context: Context, node: ast.If) -> None:
-    """Elaborate an `if` without jumps: the chosen side, or both under the condition."""
+    """Elaborate an `if` without jumps: only the chosen side if decided at compile time, else both under the
+    condition.
+    """
     condition = arithmetic.as_condition(evaluate.evaluate_operand(context, node.condition))
     if isinstance(condition, bool):
         context.block(node.then if condition else node.orelse)
@@ -42,7 +44,7 @@ def elaborate_if(context: Context, node: ast.If) -> None:
 
 
 def elaborate_branch(context: Context, sides: BranchSides, condition: tile.Expr) -> None:
-    """Elaborate both sides of a run-time condition, as a branch, by warpgroup or by thread."""
+    """Emit both sides of a run-time condition: as an `if`, or, if it differs by thread, per warpgroup or masked."""
     if not context.is_parallel and per_thread.is_varying(context, condition):
         if not _divide_by_warpgroup(context, sides, condition):
             _mask_by_thread(context, sides, condition)
@@ -59,8 +61,9 @@ def elaborate_branch(context: Context, sides: BranchSides, condition: tile.Expr)
 
 
 def elaborate_guarded_rest(context: Context, sides: BranchSides, condition: tile.Expr) -> None:
-    """Elaborate the rest of a body after an `if` that may end the iteration. Where `condition` holds the iteration goes
-    on; the other side ends it. No other path gets here."""
+    """Emit the rest of a body where `condition` holds, so that the iteration goes on, and the side that ends it. No
+    other path gets here.
+    """
     if not context.is_parallel and per_thread.is_varying(context, condition):
         _mask_by_thread(context, sides, condition)
         return
@@ -74,8 +77,9 @@ def elaborate_guarded_rest(context: Context, sides: BranchSides, condition: tile
 
 
 def _mask_by_thread(context: Context, sides: BranchSides, condition: tile.Expr) -> None:
-    """Elaborate an `if` whose condition differs from thread to thread: its statements are guarded one by one. Where it
-    is shared, the whole block runs its collective statements if a thread gets there."""
+    """Emit both sides of an `if` that differs from thread to thread, each statement guarded, and record it as
+    converted. Where it is shared, the whole block runs its collective statements if a thread gets there.
+    """
     begin = reading.mark_moment(context)
     holds = per_thread.freeze_value(context, condition, sides.where)
     is_shared = sides.span in context.findings.shared_ifs
@@ -91,16 +95,16 @@ def _mask_by_thread(context: Context, sides: BranchSides, condition: tile.Expr) 
 
 
 def _guard_statements(statements: list[tile.Stmt], reached: tile.Expr | None, span: Span) -> list[tile.Stmt]:
-    """Return the statements under the condition that a thread of the block reaches them, if that is not certain."""
+    """Return statements under an `if` on `reached`; as they are if it is None or true, and none if it is false."""
     if isinstance(reached, tile.Const):
         return statements if reached.value else []
     return statements if reached is None or not statements else [tile.If(reached, tuple(statements), (), span)]
 
 
 def _divide_by_warpgroup(context: Context, sides: BranchSides, holds: tile.Expr) -> bool:
-    """Divide an `if` on the thread by warpgroup, where each warpgroup has one condition. In kernels with explicit
-    roles, each side becomes the work of a role. A condition that still depends on the block stays the `if` of its
-    warpgroups. Return whether that was possible."""
+    """Emit an `if` on the thread as work of roles; return False unless each warpgroup has one condition. That is for
+    kernels with explicit roles. A condition that still depends on the block stays the `if` of its warpgroups.
+    """
     if not context.has_explicit_roles or context.masks or not len(warpgroups := roles.find_active_warpgroups(context)):
         return False
     threads = map(roles.get_warpgroup_threads, warpgroups)
@@ -120,8 +124,10 @@ def _divide_by_warpgroup(context: Context, sides: BranchSides, holds: tile.Expr)
 
 
 def _fold_for_thread(thread: int, holds: tile.Expr) -> tile.Expr:
+    """Return a condition with the thread index replaced by this number, and constants folded."""
     return fold_expr(tile.substitute_variables(holds, {tile.THREAD: tile.int32_const(thread)}))
 
 
 def _is_constant_false(condition: tile.Expr) -> bool:
+    """Return whether a condition is the constant false."""
     return isinstance(condition, tile.Const) and not condition.value

@@ -57,7 +57,7 @@ class Flag:
     clearing_conditions: list[tile.Expr] = field(default_factory=list)
 
     def clear(self, context: Context, span: Span) -> None:
-        """Clear the flag here: note the condition in a nest, set the variable elsewhere."""
+        """Clear the flag here: in a nest, record the current branch's condition; elsewhere emit a store of 0."""
         if context.is_parallel:
             self.clearing_conditions.append(context.path[-1])
             return
@@ -66,7 +66,7 @@ class Flag:
         set_variable(context, self.variable, Argument(0, span), span)
 
     def _allocate(self, context: Context, span: Span) -> tile.Buffer:
-        """Allocate the variable of the flag, which is set where the flag begins."""
+        """Allocate the flag's variable, emit its setting to 1 at the moment when the flag begins, and return it."""
         scope: tile.Scope = "local" if span in context.findings.per_thread_variables else "fragment"
         variable = tile.Buffer(context.unique.take(self.name), (1,), INT32, scope, span)
         context.variable_names.add(variable.name)
@@ -77,7 +77,9 @@ class Flag:
         return variable
 
     def holds(self, context: Context, span: Span) -> tile.Expr:
-        """Return the condition that no jump has cleared the flag."""
+        """Return the condition that no jump has cleared the flag, in a nest bound to a new variable if conditions were
+        added.
+        """
         if self.variable is not None:
             return tile.Binary("ne", tile.Load(self.variable, (tile.int32_const(0),)), tile.int32_const(0), BOOL)
         for condition in self.clearing_conditions:
@@ -94,8 +96,9 @@ def _join_conditions(a: tile.Expr, b: tile.Expr) -> tile.Expr:
 
 
 def _elaborate_flagged_branch(context: Context, sides: branches.BranchSides, condition: tile.Expr) -> None:
-    """Elaborate both sides of a branch whose jumps clear flags. In a nest the branch is flattened: its binds stay
-    visible after it, and its other statements are guarded."""
+    """Emit both sides of a branch whose jumps clear flags; in a nest, flattened into guarded statements. Its binds stay
+    visible after it.
+    """
     if not context.is_parallel:
         branches.elaborate_branch(context, sides, condition)
         return
@@ -115,12 +118,14 @@ def _elaborate_flagged_branch(context: Context, sides: branches.BranchSides, con
 
 
 def _join_with_path(context: Context, condition: tile.Expr) -> tile.Expr:
-    """Return the condition, joined with that of the enclosing branches."""
+    """Return a condition joined by `and` with that of the innermost flattened branch, if there is one."""
     return _join_conditions(context.path[-1], condition) if context.path else condition
 
 
 def _bind_condition(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Var:
-    """Bind a condition to a variable that stays visible after flattened branches."""
+    """Emit a bind of a condition, recorded in `context.spread` as visible after flattened branches; return the
+    variable.
+    """
     var = tile.Var(context.unique.take(name), BOOL)
     context.out.append(tile.Bind(var, value, span))
     context.spread.add(var)
@@ -128,8 +133,9 @@ def _bind_condition(context: Context, name: str, value: tile.Expr, span: Span) -
 
 
 def _flatten_branch(context: Context, holds: tile.Var, body: list[tile.Stmt], span: Span) -> list[tile.Stmt]:
-    """Return the statements of a branch without the branch. Binds read memory only where the condition holds, all
-    others are guarded by it. Statements of inner branches keep their own guard, which implies this one."""
+    """Return a branch's statements without it: binds masked, others under an `if`; raise an error if an atomic result
+    escapes. Statements of inner branches keep their own guard, which implies this one. Errors: `_EscapedAtomicResult`.
+    """
     flat: list[tile.Stmt] = []
     atomic_results: set[tile.Expr] = set()
     for is_unguarded, part in itertools.groupby(body, partial(_can_stand_unguarded, context)):
@@ -147,12 +153,14 @@ def _flatten_branch(context: Context, holds: tile.Var, body: list[tile.Stmt], sp
 
 
 def _can_stand_unguarded(context: Context, stmt: tile.Stmt) -> bool:
-    """Return whether the statement is a bind, or guarded already by an inner branch."""
+    """Return whether a statement is a bind, or an `if` on the condition of an inner flattened branch."""
     return isinstance(stmt, tile.Bind) or (isinstance(stmt, tile.If) and stmt.condition in context.spread)
 
 
 def _mask_bind(context: Context, holds: tile.Var, stmt: tile.Stmt) -> tile.Stmt:
-    """Return a bind that reads memory only where `holds`; other statements as they are."""
+    """Return a bind, recorded in `context.spread`, that gives 0 where `holds` is false if it reads memory; others as
+    they are.
+    """
     if not isinstance(stmt, tile.Bind) or stmt.var in context.spread:
         return stmt
     context.spread.add(stmt.var)
@@ -190,6 +198,7 @@ class Iteration:
     copies_rest: bool = False
 
     def __post_init__(self) -> None:
+        """Make the flag `goes_on`, which begins where the iteration does."""
         self.goes_on = Flag("goes_on", self.begin)
 
 
@@ -199,7 +208,7 @@ class _LoopLeft(Exception):
 
 @contextmanager
 def _enter_iteration(context: Context, iteration: Iteration) -> Iterator[None]:
-    """Enter an iteration, which `break` and `continue` inside refer to."""
+    """Make an iteration the innermost, to which `break` and `continue` refer, for the `with`."""
     context.iterations.append(iteration)
     try:
         yield
@@ -208,7 +217,7 @@ def _enter_iteration(context: Context, iteration: Iteration) -> Iterator[None]:
 
 
 def elaborate_iteration(context: Context, kind: str, body: Body) -> None:
-    """Elaborate the statements of an iteration. Errors: `misplaced-statement`."""
+    """Elaborate a loop body once as an iteration; raise an error if an atomic operation's result leaves its branch."""
     current = Iteration(kind, reading.mark_moment(context))
     with _enter_iteration(context, current):
         try:
@@ -222,13 +231,13 @@ def elaborate_iteration(context: Context, kind: str, body: Body) -> None:
 def elaborate_unrolled_iterations(
     context: Context, kind: str, span: Span, bodies: Iterator[Callable[[], None]]
 ) -> None:
-    """Elaborate the iterations of a loop that is unrolled at compile time, one after another."""
+    """Elaborate the iterations of an unrolled loop in turn, each guarded by a flag once one may `break`."""
     loop, stays = reading.mark_moment(context), None
     for body in bodies:
         current = Iteration(kind, loop, loop, stays_in_loop=stays)
 
         def elaborate_once(body: Callable[[], None] = body, current: Iteration = current) -> None:
-            """Elaborate one iteration, and note whether it leaves the loop in any case."""
+            """Elaborate one iteration, and record whether it leaves the loop whatever the values at run time."""
             current.begin = reading.mark_moment(context)
             current.goes_on = Flag("goes_on", current.begin)
             try:
@@ -249,7 +258,9 @@ def elaborate_unrolled_iterations(
 
 @contextmanager
 def enter_loop(context: Context, kind: str, span: Span) -> Iterator[None]:
-    """Enter a loop of this kind, which `break` leaves: inside, its iteration is elaborated."""
+    """Enter a loop of this kind for the `with`: stages taken in it must be released in it, and `try_acquire` starts
+    anew.
+    """
     context.loops.append(kind)
     context.pipelines.try_acquire_results.clear()  # the next iteration asks about another stage
     ending = PathNote(span, "the next iteration begins without a release")
@@ -265,7 +276,7 @@ def enter_loop(context: Context, kind: str, span: Span) -> Iterator[None]:
 
 
 def elaborate_jumping_statement(context: Context, stmt: ast.Stmt, rest: Body) -> bool:
-    """Elaborate a statement that may jump, together with the rest of the body. Return whether it is one."""
+    """Elaborate a `break`, `continue`, or `if` that may jump, with the rest of the body; return False for others."""
     match stmt:
         case ast.If() if _may_jump(context, stmt):
             _elaborate_jumping_if(context, stmt, rest)
@@ -278,7 +289,7 @@ def elaborate_jumping_statement(context: Context, stmt: ast.Stmt, rest: Body) ->
 
 
 def _elaborate_jumping_if(context: Context, node: ast.If, rest: Body) -> None:
-    """Elaborate an `if` that may end the iteration, together with the rest of the body."""
+    """Elaborate an `if` that may jump, with the rest of the body in its branches or guarded by a flag after it."""
     condition = arithmetic.as_condition(evaluate.evaluate_operand(context, node.condition))
     if isinstance(condition, bool):
         context.block((*(node.then if condition else node.orelse), *rest))
@@ -297,7 +308,7 @@ def _elaborate_jumping_if(context: Context, node: ast.If, rest: Body) -> None:
 def _append_rest_to_branches(
     context: Context, iteration: Iteration | None, node: ast.If, rest: Body, condition: tile.Expr
 ) -> None:
-    """Elaborate the branch, with the rest appended to each side that can reach it."""
+    """Emit an `if` with the rest of the body appended to each side whose end can be reached."""
     then = (*node.then, *rest) if _can_fall_through(context, node.then) else node.then
     orelse = (*node.orelse, *rest) if _can_fall_through(context, node.orelse) else node.orelse
     is_flagged = iteration is not None and (iteration.guarded or (iteration.loop and may_break(context, (node, *rest))))
@@ -306,7 +317,7 @@ def _append_rest_to_branches(
 
 
 def _guard_rest_in_nest(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
-    """Guard the rest after the outermost jumping branch of a nest, or copy it where an atomic result escapes."""
+    """Emit a nest's outermost jumping `if` with its rest guarded by a flag, or copied if an atomic result escapes."""
     begin, outer, stays = reading.mark_moment(context), iteration.goes_on, iteration.stays_in_loop
     if stays is not None:
         stays = replace(stays, clearing_conditions=list(stays.clearing_conditions))
@@ -325,7 +336,7 @@ def _guard_rest_in_nest(context: Context, iteration: Iteration, node: ast.If, re
 
 
 def _guard_rest(context: Context, iteration: Iteration, node: ast.If, rest: Body, condition: tile.Expr) -> None:
-    """Elaborate the branch, then the rest, guarded by the flag that the jumps of the branch clear."""
+    """Emit a branch, then the rest of the body under the flag that its jumps clear, or unguarded if none clears it."""
     guards_before = iteration.guards
     iteration.guarded += 1
     try:
@@ -345,20 +356,20 @@ def _guard_rest(context: Context, iteration: Iteration, node: ast.If, rest: Body
 
 
 def _break_if_flagged(context: Context, iteration: Iteration, span: Span) -> None:
-    """Emit a `break` under the condition that the flag of the loop has been cleared."""
+    """Emit a `break` under the condition that the flag `stays_in_loop` has been cleared."""
     assert iteration.stays_in_loop is not None
     stays = iteration.stays_in_loop.holds(context, span)
     context.out.append(tile.If(tile.Unary("not", stays, BOOL), (tile.Break(span),), (), span))
 
 
 def _make_sides(context: Context, node: ast.If, then: Body, orelse: Body = ()) -> branches.BranchSides:
-    """Return the sides of an `if`, with these statements in place of its own."""
+    """Return the sides of an `if` with these statements in place of its own, and none for an empty `orelse`."""
     otherwise = partial(context.block, orelse) if orelse else None
     return branches.BranchSides(node.condition.span, node.span, partial(context.block, then), otherwise)
 
 
 def _can_fall_through(context: Context, body: Body) -> bool:
-    """Return whether control may reach the end of these statements."""
+    """Return whether control may reach the end of these statements, without a `break` or `continue` on every path."""
     for stmt in body:
         if _find_jump(context, stmt) is not None:
             return False
@@ -369,14 +380,14 @@ def _can_fall_through(context: Context, body: Body) -> bool:
 
 
 def _may_jump(context: Context, stmt: ast.Stmt) -> bool:
-    """Return whether the statement may leave the enclosing iteration. Inner loops keep their own jumps."""
+    """Return whether a statement is a `break` or `continue`, or an `if` with one in it; inner loops do not count."""
     if isinstance(stmt, ast.If):
         return any(_may_jump(context, s) for s in (*stmt.then, *stmt.orelse))
     return _find_jump(context, stmt) is not None
 
 
 def may_break(context: Context, body: Body) -> bool:
-    """Return whether this body may leave its loop, by `break` or by T.loop_break()."""
+    """Return whether these statements contain a `break` or T.loop_break() of their own loop, also in branches."""
     return any(
         may_break(context, (*s.then, *s.orelse))
         if isinstance(s, ast.If)
@@ -386,7 +397,9 @@ def may_break(context: Context, body: Body) -> bool:
 
 
 def _find_jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | None:
-    """Return the jump that a statement is, if any. T.loop_break(), under any imported name, is a `break`."""
+    """Return the `break` or `continue` that a statement is, T.loop_break() as a `break`, or None. It counts under any
+    imported name.
+    """
     match stmt:
         case ast.Break() | ast.Continue():
             return stmt
@@ -402,7 +415,9 @@ def _find_jump(context: Context, stmt: ast.Stmt) -> ast.Break | ast.Continue | N
 
 
 def elaborate_jump(context: Context, node: ast.Break | ast.Continue) -> None:
-    """Elaborate a `break` or `continue`. Errors: `misplaced-statement`."""
+    """Elaborate a `break` or `continue`: end the iteration or clear its flags; refuse one outside a loop or in a
+    `with`. Errors: `misplaced-statement`. An unrolled loop that is left in any case raises `_LoopLeft`.
+    """
     word = "break" if isinstance(node, ast.Break) else "continue"
     iteration = context.iterations[-1] if context.iterations else None
     if iteration is None and context.loops and context.calls:
@@ -428,7 +443,7 @@ def elaborate_jump(context: Context, node: ast.Break | ast.Continue) -> None:
 
 
 def _check_breakable(context: Context, iteration: Iteration, span: Span) -> None:
-    """Refuse a `break` of a loop whose iterations do not run one after another."""
+    """Refuse a `break` that only some threads run, or of a loop whose iterations do not run one after another."""
     if iteration.loop is None and tuple(context.masks) == iteration.begin.masks:
         per_thread.require_known_threads(context, span, "`break`")
     elif iteration.loop is None:
@@ -440,7 +455,9 @@ def _check_breakable(context: Context, iteration: Iteration, span: Span) -> None
 
 
 def _end_iteration(context: Context, iteration: Iteration, node: ast.Break | ast.Continue, word: str) -> None:
-    """End an iteration of a loop that is not unrolled."""
+    """Report stages left unreleased by a jump, and emit the `break`, or clear the loop's flag under guarded branches.
+    It is for loops that are not unrolled.
+    """
     if isinstance(node, ast.Break) or iteration.guarded:
         context.ledger.leave(node.span, word)
     if not isinstance(node, ast.Break):
@@ -452,7 +469,7 @@ def _end_iteration(context: Context, iteration: Iteration, node: ast.Break | ast
 
 
 def _clear_loop_flag(context: Context, iteration: Iteration, begin: reading.Moment, span: Span) -> None:
-    """Note in the flag of the loop that no iteration follows."""
+    """Clear the flag that the loop goes on, making it first, with its beginning at this moment."""
     if iteration.stays_in_loop is None:
         iteration.stays_in_loop = Flag("stays", begin)
     iteration.stays_in_loop.clear(context, span)

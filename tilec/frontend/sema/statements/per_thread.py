@@ -29,7 +29,9 @@ MAX_SUBSTITUTED_OPERATORS = 64  # a longer expression that varies between thread
 
 
 def is_varying(context: Context, expr: tile.Expr) -> bool:
-    """Return whether the expression may have different values in different threads."""
+    """Return whether an expression's value may differ between threads: by thread index, warp-wide call or local
+    array.
+    """
     if isinstance(expr, tile.Call) and expr.fn in tile.BLOCK_WIDE:
         return False
     if isinstance(expr, tile.Call) and expr.fn in tile.WARP_WIDE:
@@ -43,20 +45,20 @@ def is_varying(context: Context, expr: tile.Expr) -> bool:
 
 
 def _is_uniform_array(context: Context, array: tile.Buffer) -> bool:
-    """Return whether an array must have the same values in all threads, and no store has been found that differs."""
+    """Return whether an array must have the same values in all threads, and no store found so far breaks that."""
     findings = context.findings
     return array.span in findings.uniform_arrays and array.span not in findings.per_thread_variables
 
 
 def request_uniform_arrays(context: Context, exprs: Iterable[tile.Expr]) -> None:
-    """Note that the arrays of T.alloc_local that are read here must have the same values in all threads."""
+    """Record the T.alloc_local arrays that these expressions read as having to be the same in all threads."""
     loads = (e for expr in exprs for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
     read = {e.buffer.span for e in loads if e.buffer.scope == "local" and e.buffer.name in context.variable_masks}
     context.findings.uniform_arrays.update(read)
 
 
 def _check_array_stores(context: Context, body: tuple[tile.Stmt, ...]) -> None:
-    """Note the arrays to which the threads that run these statements store different values."""
+    """Record the arrays to which these statements store values that differ, or that only some threads store."""
     conditions = [stmt.condition for stmt in tile.walk_statements(body) if isinstance(stmt, tile.If)]
     for store in (s for s in tile.walk_statements(body) if isinstance(s, tile.Store)):
         is_everywhere = tuple(context.masks) == context.variable_masks.get(store.buffer.name)
@@ -67,7 +69,7 @@ def _check_array_stores(context: Context, body: tuple[tile.Stmt, ...]) -> None:
 
 
 def is_per_thread_store(context: Context, store: tile.Store) -> bool:
-    """Return whether the store varies between threads, or only some threads run it."""
+    """Return whether a store is to a local array, under a mask, or has a value or index that differs by thread."""
     parts = (store.value, *store.indices)
     return store.buffer.scope == "local" or bool(context.masks) or any(is_varying(context, e) for e in parts)
 
@@ -79,13 +81,13 @@ def collect_thread_conditions(context: Context) -> tuple[tile.Expr, ...]:
 
 
 def join_conditions(conditions: Iterable[tile.Expr]) -> tile.Expr | None:
-    """Return the condition that all of these hold, or None if there are none."""
+    """Return the conjunction of conditions, or None if there are none."""
     listed = tuple(conditions)
     return reduce(lambda a, b: tile.Binary("and", a, b, BOOL), listed) if listed else None
 
 
 def require_uniform(context: Context, expr: tile.Expr, span: Span, what: str) -> None:
-    """Refuse a value that may vary between threads."""
+    """Raise `thread-dependent` if an expression's value may differ between threads, naming it `what`."""
     if is_varying(context, expr):
         request_uniform_arrays(context, (expr,))
         way_out = "use block indices and loop variables only; stored values may depend on the thread"
@@ -94,8 +96,9 @@ def require_uniform(context: Context, expr: tile.Expr, span: Span, what: str) ->
 
 
 def require_known_threads(context: Context, span: Span, what: str) -> None:
-    """Let the whole block run a collective operation that is under conditions on the thread. Errors:
-    `thread-dependent`, where it is not known at compile time which threads meet them."""
+    """Mark the thread-dependent `if`s around a collective statement as run by the whole block; refuse unknown threads.
+    Errors: `thread-dependent`, where it is not known at compile time which threads meet them.
+    """
     if not context.is_divergent:
         return
     if context.has_explicit_roles:
@@ -110,8 +113,9 @@ def require_known_threads(context: Context, span: Span, what: str) -> None:
 
 
 def find_common_condition(context: Context) -> tile.Expr | None:
-    """Return the uniform condition under which threads pass all masks here, the same for each thread that can pass
-    them, or None where there is no such condition."""
+    """Return the uniform condition under which threads pass all masks here, or None if it differs by thread. It is the
+    same for each thread that can pass them; false if none can.
+    """
     reached: tile.Expr = make_constant(False, BOOL)
     for _, own in _fold_masks_by_thread(context):
         if is_varying(context, own):
@@ -126,7 +130,7 @@ def find_common_condition(context: Context) -> tile.Expr | None:
 
 
 def count_threads_of_reaching_warps(context: Context) -> int:
-    """Return the number of threads in the warps that have threads which may pass all masks here."""
+    """Return the number of threads in those warps that have a thread which may pass all masks here."""
     reaching = {
         thread // WARP_THREADS
         for thread, own in _fold_masks_by_thread(context)
@@ -136,7 +140,7 @@ def count_threads_of_reaching_warps(context: Context) -> int:
 
 
 def _fold_masks_by_thread(context: Context) -> Iterator[tuple[int, tile.Expr]]:
-    """Yield each thread that runs the statement without its masks, and the condition that they are for it."""
+    """Yield each thread index of the block or role with the joined masks folded for it."""
     joined = join_conditions(mask.condition for mask in context.masks) or make_constant(True, BOOL)
     low, high = context.ranges[tile.THREAD.name]
     for thread in range(low, high + 1):
@@ -144,7 +148,7 @@ def _fold_masks_by_thread(context: Context) -> Iterator[tuple[int, tile.Expr]]:
 
 
 def require_all_threads(context: Context, span: Span, what: str) -> None:
-    """Refuse a collective operation where only some threads of the block run."""
+    """Raise `thread-dependent` if a condition on the thread encloses the current statement."""
     if context.masks:
         title = f"{what} is under a condition on the thread"
         note = "all threads of the block must run it together"
@@ -158,7 +162,9 @@ def emit_for_each_thread(
     variables: tuple[tile.Var, ...] = (),
     extents: tuple[int, ...] = (),
 ) -> None:
-    """Emit statements that each running thread executes, for all values of the variables."""
+    """Emit statements as a nest over all running threads and the variables, guarded by the conditions on the thread
+    here. What they store to arrays that must be the same in all threads is checked, and recorded where it differs.
+    """
     if context.findings.uniform_arrays:
         _check_array_stores(context, body)
     for mask in reversed(collect_thread_conditions(context)):
@@ -168,7 +174,7 @@ def emit_for_each_thread(
 
 @contextmanager
 def mask_threads(context: Context, mask: Mask) -> Iterator[None]:
-    """Restrict the statements inside to threads for which the condition of the mask holds."""
+    """Guard the statements emitted in the `with` by a condition on the thread."""
     context.masks.append(mask)
     try:
         with context.guarded():
@@ -178,23 +184,23 @@ def mask_threads(context: Context, mask: Mask) -> Iterator[None]:
 
 
 def snapshot_in_register(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
-    """Copy the current value to a register of each running thread."""
+    """Emit the copy of a value to a new one-element array of each running thread, and return the load of it."""
     buffer = allocate_local_array(context, name, (1,), value.dtype, span)
     emit_for_each_thread(context, (tile.Store(buffer, (tile.int32_const(0),), value, span),), span)
     return tile.Load(buffer, (tile.int32_const(0),))
 
 
 def allocate_local_array(context: Context, name: str, shape: tuple[int, ...], dtype: DType, span: Span) -> tile.Buffer:
-    """Allocate an array of which every thread has its own copy."""
+    """Allocate a buffer in scope "local", an array of which every thread has its own copy, and return it."""
     buffer = tile.Buffer(context.unique.take(name), shape, dtype, "local", span)
     context.buffers.append(buffer)
     return buffer
 
 
 def bind_thread_value(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
-    """Return the expression that a name stands for when it gets a value that may vary between threads.
-
-    Short values without loads are substituted, the others are bound, or copied to a register under a mask."""
+    """Return an expression for a named value: a short one without loads itself, else an emitted bind, or a register if
+    masked. The register is for loads that may be out of bounds in other threads.
+    """
     parts = tuple(tile.walk_expr(value))
     loads = [e for e in parts if isinstance(e, tile.Load)]
     if not loads and not has_collective_call(value) and len(parts) <= MAX_SUBSTITUTED_OPERATORS:
@@ -212,18 +218,20 @@ def bind_thread_value(context: Context, name: str, value: tile.Expr, span: Span)
 
 
 def compute_limits(context: Context, value: tile.Expr) -> Interval:
-    """Return bounds on the value over all threads."""
+    """Return an interval that contains an expression's values in all threads."""
     ranges = {tile.Var(name): (float(low), float(high)) for name, (low, high) in context.ranges.items()}
     return value_interval(value, {**ranges, **context.limits})
 
 
 def freeze_value(context: Context, value: tile.Expr, span: Span) -> tile.Expr:
-    """Return the current value of the expression, unaffected by later stores."""
+    """Return an expression unaffected by later stores: emitted as a bind or register copy if it reads elements."""
     return bind_thread_value(context, "now", value, span) if reads_elements(value) else value
 
 
 def mask_assertion(context: Context, op: DeviceAssert) -> DeviceAssert:
-    """Return the assertion, restricted to the threads that run it."""
+    """Return an assertion whose condition also holds in all threads that the current masks exclude. If it differs from
+    thread to thread, it also holds in threads past the requested ones.
+    """
     condition = op.condition
     masks = tuple(mask.condition for mask in context.masks)
     for mask in collect_thread_conditions(context) if is_varying(context, condition) else masks:
@@ -232,11 +240,11 @@ def mask_assertion(context: Context, op: DeviceAssert) -> DeviceAssert:
 
 
 def repeat_until_stable(attempt: Callable[[Findings, Warn], T], warn: Warn) -> T:
-    """Repeat `attempt` until it finds nothing further about the kernel, and return its last result.
-
-    `attempt` adds to the given findings. What varies between threads is looked for anew whenever anything else is
-    found, as further `if`s that are shared or arrays that are uniform, since less varies then. Only the warnings of the
-    last attempt are passed on."""
+    """Elaborate by `attempt` again until it adds no findings, then return its result or raise its error. `attempt` adds
+    to the given findings. What varies between threads is looked for anew whenever anything else is found, as further
+    `if`s that are shared or arrays that are uniform, since less varies then. Only the warnings of the last attempt are
+    passed on.
+    """
     known = Findings()
     while True:
         found, warnings = known.copy_sets(), list[Diagnostic]()
@@ -257,7 +265,7 @@ def repeat_until_stable(attempt: Callable[[Findings, Warn], T], warn: Warn) -> T
 
 
 def has_collective_call(value: tile.Expr) -> bool:
-    """Return whether the value has a warp-wide or block-wide call, which must run exactly once."""
+    """Return whether an expression contains a warp-wide or block-wide call, which must run exactly once."""
     return any(
         isinstance(e, tile.Call) and (e.fn in tile.WARP_WIDE or e.fn in tile.BLOCK_WIDE) for e in tile.walk_expr(value)
     )

@@ -17,7 +17,7 @@ from tilec.ops.language.signature import Argument, as_expr
 
 
 def record_promises(context: Context, condition: Argument) -> None:
-    """Record the promises of a condition, for later reads of its variables in this scope."""
+    """Record the promises in a T.assume condition, for later reads of int32 variables that are no tensor's extents."""
     if isinstance(condition.value, bool | int):
         return
     for value, op, number in _parse_promises(as_expr(condition)):
@@ -50,7 +50,7 @@ def _parse_promises(condition: tile.Expr) -> Iterator[tuple[tile.Expr, Literal["
 
 
 def _is_tensor_extent(context: Context, var: tile.Var) -> bool:
-    """Return whether extents of a tensor use the variable. Those keep it as it is, to stay comparable with it."""
+    """Return whether a variable occurs in a visible tensor's extents, which keep it as it is to stay comparable."""
     bindings = (context.scope.find(name) for name in context.scope.list_visible_names())
     tensors = (b.value for b in bindings if b is not None and isinstance(b.value, tile.Buffer))
     extents = (extent for tensor in tensors for extent in tensor.extents if not isinstance(extent, int))

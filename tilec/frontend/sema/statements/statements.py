@@ -31,7 +31,7 @@ EVALUATE_SIGNATURE = Signature("T.evaluate", (Parameter("value"),))
 
 
 def _elaborate_expression(context: Context, node: ast.Expr) -> None:
-    """Elaborate a call as a statement, and refuse any other expression but a string."""
+    """Elaborate a call that stands as a statement, and ignore a string or `...`; refuse any other expression."""
     if isinstance(node, ast.String) or (isinstance(node, ast.Constant) and node.name == "..."):
         return
     if not isinstance(node, ast.Call):
@@ -53,14 +53,18 @@ def _elaborate_expression(context: Context, node: ast.Expr) -> None:
 
 
 def _is_statement_method(context: Context, function: Method, node: ast.Call) -> bool:
-    """Return whether the method returns no value."""
+    """Return whether a method call gives no value and so stands as a statement: of a pipeline, or a scheduler's
+    `init`.
+    """
     if isinstance(function.owner, TileScheduler):
         return function.name == "init"
     return function.name in pipelines.STATEMENT_METHODS and pipelines.is_pipeline_call(context, node)
 
 
 def _elaborate_named_call(context: Context, path: str, node: ast.Call) -> None:
-    """Elaborate a call of a name of the language."""
+    """Elaborate a call of a language name as a statement: by its action or operation; warn of `print`, refuse
+    others.
+    """
     if (does := context.dispatch.actions.get(path)) is not None:
         does(context, path, node)
     elif (spelling := operations.find_spelling(path)) is not None:
@@ -80,7 +84,7 @@ def _elaborate_named_call(context: Context, path: str, node: ast.Call) -> None:
 
 
 def elaborate_evaluate_call(context: Context, path: str, node: ast.Call) -> None:
-    """Elaborate T.evaluate: the call in it, as a statement."""
+    """Elaborate the call inside `T.evaluate(…)` as a statement; refuse anything else inside."""
     (inner,) = node.args if len(node.args) == 1 and not node.keywords else (None,)
     if not isinstance(inner, ast.Call):
         raise_error("wrong-argument", "T.evaluate needs a call", node.span, help="write the call as a statement")
@@ -88,14 +92,14 @@ def elaborate_evaluate_call(context: Context, path: str, node: ast.Call) -> None
 
 
 def ignore_profiler_mark(context: Context, path: str, node: ast.Call) -> None:
-    """Leave out a mark for a profiler, with a warning."""
+    """Warn that a profiler's mark has no effect, and emit nothing for it."""
     title = f"{path.removeprefix('tilelang.tools.cuda.')} marks nothing"
     way_out = "profile the cubin by Nsight Compute"
     context.warn(make_warning("hint-not-used", title, node.span, "left out", help=way_out))
 
 
 def record_hint(context: Context, path: str, node: ast.Call) -> None:
-    """Record a hint of `sema.launch.hints`."""
+    """Record a hint call, as T.use_swizzle, in the context's hints; T.assume also makes promises."""
     found = HINTS[path]
     context.hints.threads = max(context.threads, math.prod(context.thread_extents))
     call = evaluate.bind_call(context, found.signature, node)
@@ -105,7 +109,7 @@ def record_hint(context: Context, path: str, node: ast.Call) -> None:
 
 
 def elaborate_loop_break(context: Context, path: str, node: ast.Call) -> None:
-    """Elaborate `T.loop_break()` as a `break`."""
+    """Elaborate `T.loop_break()` as a `break` of the innermost loop."""
     evaluate.bind_call(context, LOOP_BREAK, node)
     jumps.elaborate_jump(context, ast.Break(span=node.span))
 
@@ -114,13 +118,14 @@ def elaborate_loop_break(context: Context, path: str, node: ast.Call) -> None:
 
 
 def _elaborate_function(context: Context, node: ast.Function) -> None:
+    """Bind the name of a function or macro that a kernel defines; refuse a kernel inside a kernel."""
     if find_function_kind(node) == "kernel":
         raise_error("misplaced-statement", "a kernel cannot contain another kernel", node.name_span)
     context.scope.bind(node.name, functions.make_function(context, node, find_function_kind(node)), node.name_span)
 
 
 def _elaborate_with(context: Context, node: ast.With) -> None:
-    """Elaborate a `with` inside the launch: of a pipeline, or of a role."""
+    """Elaborate a `with` inside the launch: of a pipeline, a role or a profiler's range; refuse any other."""
     call = node.context
     if not isinstance(call, ast.Call):
         raise_error("misplaced-statement", "this cannot be used in a `with`", call.span)
@@ -139,7 +144,7 @@ def _elaborate_with(context: Context, node: ast.With) -> None:
 
 
 def _elaborate_import(context: Context, node: ast.Import | ast.Foreign) -> None:
-    """Bind the names of an import in a function, where that is allowed."""
+    """Bind the names of an import in a function, or raise `misplaced-statement` where imports are not allowed."""
     if isinstance(node, ast.Import) and context.imports is not None:
         context.imports(context, node)
         return
@@ -147,12 +152,13 @@ def _elaborate_import(context: Context, node: ast.Import | ast.Foreign) -> None:
 
 
 def refuse_early_return(node: ast.Return) -> NoReturn:
+    """Raise `misplaced-statement`: a kernel cannot be left early by `return`."""
     title = "a kernel cannot be left early by `return`"
     raise_error("misplaced-statement", title, node.span, help="put the following statements under an `if`")
 
 
 def _refuse_return(context: Context, node: ast.Return) -> None:
-    """Refuse a `return` in the body of a kernel."""
+    """Raise `misplaced-statement` for a `return` in a kernel's body, with or without a value."""
     if node.value is None:
         refuse_early_return(node)
     title = "a kernel returns nothing"
@@ -160,7 +166,9 @@ def _refuse_return(context: Context, node: ast.Return) -> None:
 
 
 def _elaborate_assert(context: Context, node: ast.Assert) -> None:
-    """Decide an assertion at compile time if it is constant, and emit a T.device_assert otherwise."""
+    """Check an assertion known at compile time, else emit a T.device_assert for the threads that run it; refuse
+    T.Parallel.
+    """
     condition = evaluate.evaluate_operand(context, node.condition)
     if isinstance(arithmetic.as_condition(condition), bool):
         check_assert(context, node)

@@ -12,7 +12,9 @@ from tilec.support.source import Span
 
 
 def set_variable(context: Context, buffer: tile.Buffer, argument: Argument, span: Span) -> None:
-    """Set a variable, of which every thread has a copy. A value that varies between threads makes it a local array."""
+    """Emit the setting of a variable for all threads, or only record that the value differs by thread; refuse
+    T.Parallel. With that finding the next attempt makes the variable a local array, which each thread sets.
+    """
     value = as_expr(argument, buffer.dtype)
     if buffer.scope == "local":
         emit_store(context, Access(buffer, (tile.int32_const(0),)), Argument(value, argument.span), span)
@@ -30,21 +32,20 @@ def set_variable(context: Context, buffer: tile.Buffer, argument: Argument, span
 
 
 def emit_uniform_set(context: Context, variable: tile.Buffer, value: tile.Expr, span: Span) -> None:
-    """Emit a store to a variable, of the same value in every thread's copy."""
+    """Emit a nest that stores one value to every thread's copy of a variable."""
     each = tile.Var(context.unique.take(f"{variable.name}_copy"))
     context.out.append(tile.Parallel((each,), (1,), (tile.Store(variable, (each,), value, span),), span))
 
 
 def emit_store(context: Context, access: Access, argument: Argument, span: Span) -> None:
-    """Emit a store of a value to an element."""
+    """Emit the store of a value, converted to the buffer's dtype, to one element, by each thread if it differs."""
     indices = tuple(i for i in access.indices if isinstance(i, EXPR_TYPES))
     store = tile.Store(access.buffer, indices, as_expr(argument, access.buffer.dtype), span)
     emit_element_statements(context, (store,), per_thread.is_per_thread_store(context, store), span)
 
 
 def emit_element_statements(context: Context, statements: tuple[tile.Stmt, ...], is_own: bool, span: Span) -> None:
-    """Emit statements on elements. Inside T.Parallel the thread that has the element runs them, elsewhere each thread
-    if `is_own`, or else one thread."""
+    """Emit statements on elements: plainly in T.Parallel, for each thread if `is_own`, else for one thread."""
     if context.is_parallel:
         context.out += statements
     elif is_own:

@@ -48,12 +48,13 @@ class LayoutConversion:
 
     @property
     def bytes(self) -> int:
-        """Return the bytes written to shared memory each time that the statement runs."""
+        """Return the bytes that all its copies write to shared memory each time that the statement runs."""
         return self.staging.bytes * self.passes
 
 
 def insert_conversion(kernel: tile.Kernel, conflict: LayoutConflict) -> tuple[tile.Kernel, LayoutConversion]:
-    """Give the conflicting statement its buffer through shared memory."""
+    """Return the kernel in which the conflicting statement's buffer passes through a shared tile, and the
+    conversion."""
     stmt, buffer = conflict.stmt, conflict.buffer
     staging = _choose_staging_tile(kernel, stmt, _choose_carried_buffer(stmt, buffer))
     match stmt:
@@ -73,7 +74,7 @@ def insert_conversion(kernel: tile.Kernel, conflict: LayoutConflict) -> tuple[ti
 
 
 def _choose_carried_buffer(stmt: tile.Stmt, buffer: tile.Buffer) -> tile.Buffer:
-    """Return the buffer that passes through shared memory: of a converting copy, the narrower elements."""
+    """Return the buffer that passes through shared memory, with the narrower element type of a converting copy."""
     if isinstance(stmt, Copy) and stmt.regions[0].buffer == buffer:
         dtype = stmt.regions[1].buffer.dtype
         return replace(buffer, dtype=dtype) if dtype.bits < buffer.dtype.bits else buffer
@@ -81,7 +82,7 @@ def _choose_carried_buffer(stmt: tile.Stmt, buffer: tile.Buffer) -> tile.Buffer:
 
 
 def _choose_staging_tile(kernel: tile.Kernel, stmt: tile.Stmt, carried: tile.Buffer) -> tile.Buffer:
-    """Return a conversion tile that the statement does not use, existing or new."""
+    """Return a conversion tile of this shape and type that the statement does not use: an existing one, or new."""
     made = [b for b in kernel.buffers if b.name.startswith(CONVERSION_PREFIX)]
     fitting = (b for b in made if (b.extents, b.dtype) == (carried.extents, carried.dtype))
     used = {*find_reads(stmt), *find_writes(stmt)}
@@ -90,7 +91,7 @@ def _choose_staging_tile(kernel: tile.Kernel, stmt: tile.Stmt, carried: tile.Buf
 
 
 def _convert_copy(op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
-    """Convert for a copy or an atomic one, from the fragment or into it."""
+    """Return an elementwise operation on the staging tile instead of `buffer`, with the copies before and behind it."""
     source, destination = op.regions
     if source.buffer == buffer:
         return _build_copy(buffer, staging, op), op.with_regions((replace(source, buffer=staging), destination))
@@ -102,7 +103,7 @@ def _convert_copy(op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer) ->
 def _convert_operation(
     op: tile.TileOp, buffer: tile.Buffer, staging: tile.Buffer, kernel: tile.Kernel
 ) -> tuple[tile.Stmt, ...]:
-    """Give an operation on registers a fragment of its own, copied in and out."""
+    """Return the operation on a new fragment, with copies through the staging tile before and behind it."""
     taken = sum(b.name.startswith(f"{buffer.name}.again") for b in kernel.buffers)
     own = replace(buffer, name=f"{buffer.name}.again{taken}", span=op.span)
     regions = tuple(replace(r, buffer=own) if r.buffer == buffer else r for r in op.regions)
@@ -112,7 +113,7 @@ def _convert_operation(
 
 
 def _convert_nest(nest: tile.Parallel, conflict: LayoutConflict, staging: tile.Buffer) -> tuple[tile.Stmt, ...]:
-    """Let the nest load and store elements of the shared tile instead."""
+    """Return the nest with conflicting accesses on the staging tile, and copies; refuse stores beside other reads."""
     buffer, indices = conflict.buffer, conflict.indices
     stores = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and s.buffer == buffer]
     loaded = {e.indices for e in find_loads(nest.body) if e.buffer == buffer}
@@ -131,12 +132,13 @@ def _convert_nest(nest: tile.Parallel, conflict: LayoutConflict, staging: tile.B
         written = set() if read else written
 
     def replace_loads(part: tile.Expr) -> tile.Expr:
-        """Let loads, also those in indices, read the shared tile where they need another layout."""
+        """Return the expression with loads by conflicting indices, also inside indices, from the staging tile."""
         if isinstance(part, tile.Load) and part.buffer == buffer and part.indices in read:
             part = replace(part, buffer=staging)
         return map_expressions(part, replace_loads)
 
     def replace_accesses(stmt: tile.Stmt) -> tile.Stmt:
+        """Return the statement with conflicting stores and loads on the staging tile."""
         if isinstance(stmt, tile.Store) and stmt.buffer == buffer and stmt.indices in written:
             stmt = replace(stmt, buffer=staging)
         return map_expressions(stmt, replace_loads)
@@ -150,18 +152,20 @@ def _convert_nest(nest: tile.Parallel, conflict: LayoutConflict, staging: tile.B
 
 
 def _build_copy(source: tile.Buffer, destination: tile.Buffer, at: tile.Stmt) -> tile.TileOp:
+    """Return a copy by registers of all of `source` to `destination`."""
     return Copy(cover_buffer(source, at.span), cover_buffer(destination, at.span), via="registers", span=at.span)
 
 
 def cover_buffer(buffer: tile.Buffer, span: Span) -> tile.Region:
-    """Return the region that is all of a tile."""
+    """Return the region that covers the whole buffer."""
     return tile.Region(buffer, tuple(tile.int32_const(0) for _ in buffer.extents), buffer.shape, span)
 
 
 def replace_statement(body: tuple[tile.Stmt, ...], old: tile.Stmt, new: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-    """Replace the statement `old` by `new`, at any depth."""
+    """Return the body with the statement `old`, found by identity at any depth, replaced by the statements `new`."""
 
     def replace_if_old(stmt: tile.Stmt) -> tuple[tile.Stmt, ...]:
+        """Return `new` for the old statement, and any other one with its nested statements rewritten."""
         return new if stmt is old else (rewrite_scheduled_bodies(stmt, replace_if_old),)
 
     return map_statements(body, replace_if_old)

@@ -8,7 +8,7 @@ from tilec.ir.layout import Axis, Fragment
 
 
 def extend_layout(layout: Fragment, dims: tuple[int, ...], extents: tuple[int, ...]) -> Fragment:
-    """Return a layout of `extents` whose dimensions `dims` have this layout; each thread has all of the others."""
+    """Return a layout of `extents` with this layout along dimensions `dims`; a thread has all indices of the others."""
     wide = embed_layout(drop_unit_dims(layout, len(dims)), extents, dims)
     more = tuple(Axis(extents[d], d, 1) for d in reversed(range(len(extents))) if d not in dims)
     return Fragment(extents, wide.threads, more + wide.registers)
@@ -17,9 +17,8 @@ def extend_layout(layout: Fragment, dims: tuple[int, ...], extents: tuple[int, .
 def distribute_last_dimension(
     dims: tuple[int, ...], layout: Fragment, extents: tuple[int, ...], vector: int
 ) -> Fragment | None:
-    """Return a layout of `extents` whose dimensions `dims` have this layout, and whose last one is divided among the
-    threads with copies: in runs of at most `vector` elements, neighbouring threads side by side. None where it does not
-    divide."""
+    """Return a layout with this one along `dims` and the last dimension divided among threads with copies, or None. A
+    thread has runs of at most `vector` elements, neighbouring threads side by side. None where that does not divide."""
     last = len(extents) - 1
     known = drop_unit_dims(layout, len(dims))
     repeating = math.prod(a.size for a in known.threads if a.dim < 0)
@@ -36,19 +35,19 @@ def distribute_last_dimension(
 
 
 def is_projection(whole: Fragment, dims: tuple[int, ...], layout: Fragment) -> bool:
-    """Return True if `whole`, projected to its dimensions `dims`, is this layout."""
+    """Return True if `whole`, projected to its dimensions `dims`, equals this layout."""
     return whole.project(dims).to_canonical() == drop_unit_dims(layout, len(dims)).to_canonical()
 
 
 def drop_unit_dims(layout: Fragment, count: int) -> Fragment:
-    """Drop the dimensions of extent 1 where the layout has more than `count`."""
+    """Return the layout without dimensions of extent 1; as it is if it already has `count` dimensions."""
     if len(layout.shape) == count:
         return layout
     return layout.project(tuple(d for d, extent in enumerate(layout.shape) if extent != 1))
 
 
 def restore_unit_dims(layout: Fragment, shape: tuple[int, ...]) -> Fragment:
-    """Put back dimensions of extent 1 that indices skip."""
+    """Return the layout with dimensions of extent 1 put back so that it has this shape."""
     if len(layout.shape) == len(shape):
         return layout
     kept = [d for d, extent in enumerate(shape) if extent != 1]
@@ -57,7 +56,7 @@ def restore_unit_dims(layout: Fragment, shape: tuple[int, ...]) -> Fragment:
 
 
 def embed_layout(layout: Fragment, shape: tuple[int, ...], dims: tuple[int, ...]) -> Fragment:
-    """Return the layout with its dimensions as dimensions `dims` of a larger shape."""
+    """Return the layout in a larger shape, with its dimension i moved to dimension dims[i]."""
 
     def move_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(Axis(a.size, dims[a.dim] if a.dim >= 0 else -1, a.stride) for a in axes)

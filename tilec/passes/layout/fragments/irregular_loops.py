@@ -26,8 +26,8 @@ Element = tuple[int, ...]
 
 
 def regularise_nest(nest: tile.Parallel, threads: int) -> tile.Parallel:
-    """Return the nest with the same iterations in the same threads, in a layout of digits. An iteration of several
-    threads is run by the first. Errors: `loop-layout`."""
+    """Return the nest over (thread, number) pairs with the same iterations in the same threads, as a digit layout. An
+    iteration of several threads is run by the first. Errors: `loop-layout`."""
     layout = nest.layout
     assert layout is not None
     found: dict[Element, tuple[int, int]] = {}
@@ -69,8 +69,7 @@ def regularise_nest(nest: tile.Parallel, threads: int) -> tile.Parallel:
 def _build_coordinates(
     table: dict[tuple[int, int], Element], shape: tuple[int, ...], thread: tile.Var, number: tile.Var
 ) -> tuple[tile.Expr, ...]:
-    """Return the coordinates of each thread's iterations: each by itself, else as digits of the iteration's index in
-    some order of the dimensions, else by cases."""
+    """Return expressions of thread and number for each coordinate of the iterations in a table."""
     rank = len(shape)
     each: list[ValueTable] = [{place: element[d] for place, element in table.items()} for d in range(rank)]
     separate = [fit_two_variables(one, thread, number, shape[d]) for d, one in enumerate(each)]
@@ -95,7 +94,7 @@ def _build_coordinates(
 
 
 def _unflatten_index(place: tile.Expr, shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[tile.Expr, ...]:
-    """Return the coordinates of the element at this index, which counts the dimensions in this order."""
+    """Return the coordinates of a flat index into this shape, whose dimensions it counts in this order."""
     found: dict[int, tile.Expr] = {}
     for d in reversed(order[1:]):
         found[d] = tile.Binary("floormod", place, tile.int32_const(shape[d]), INT32)
@@ -110,12 +109,14 @@ ValueTable = dict[tuple[int, int], int]
 def fit_two_variables(
     table: ValueTable, first: tile.Var, second: tile.Var, modulus: int | None, by_cases: bool = False
 ) -> tile.Expr | None:
-    """Return an expression of two variables with the values of the table: a sum, a sum modulo a number, or an exclusive
-    or of an expression of each. Without one return None or, `by_cases`, a case for each value of the second variable.
-    The table maps (first, second), both from 0 on, to a value; each first index that it has, it has with second 0."""
+    """Return an expression of two variables with a table's values, or None; `by_cases`, always an expression. It is a
+    sum, a sum modulo a number, or an exclusive or of an expression of each, or, `by_cases`, has a case for each value
+    of the second variable. The table maps (first, second), both from 0 on, to a value; each first index that it has, it
+    has with second 0."""
 
     def combine_fits(op: Literal["add", "xor"], b: dict[int, int], modulus: int | None = None) -> tile.Expr | None:
-        """Combine an expression of the first variable, with the values of `column`, with one of the second."""
+        """Return the sum or exclusive or of a fit of `column` and one of `b`; None where the first has no closed
+        form."""
         of_first = (fit_one_variable if by_cases else fit_closed_form)(column, first, modulus)
         if of_first is None:
             return None
@@ -142,7 +143,7 @@ def fit_two_variables(
 
 
 def fit_one_variable(values: dict[int, int], var: tile.Var, modulus: int | None = None) -> tile.Expr:
-    """Return an expression of `var` with the values of a table, by cases where no closed form fits."""
+    """Return an expression of `var` with a table's values: a closed form, else a select between two halves."""
     found = fit_closed_form(values, var, modulus)
     if found is not None:
         return found
@@ -154,7 +155,7 @@ def fit_one_variable(values: dict[int, int], var: tile.Var, modulus: int | None 
 
 
 def _build_cases(expressions: list[tile.Expr], var: tile.Var, start: int) -> tile.Expr:
-    """Return an expression with these values for `var` = `start` and the numbers after it, by halving."""
+    """Return nested selects that give the i-th expression where `var` is `start` + i."""
     if len(expressions) == 1:
         return expressions[0]
     half = len(expressions) // 2
@@ -163,7 +164,7 @@ def _build_cases(expressions: list[tile.Expr], var: tile.Var, start: int) -> til
 
 
 def fit_closed_form(values: dict[int, int], var: tile.Var, modulus: int | None = None) -> tile.Expr | None:
-    """Return an expression of `var`, without cases, with the values of a table; None if none fits."""
+    """Return an expression of `var` with a table's values (constant, digits, bits or multiple); None if none fits."""
     if len(set(values.values())) == 1:
         return tile.int32_const(next(iter(values.values())))
     fits = (_fit_digits(values, var), _fit_bits(values, var), _fit_multiple(values, var, modulus))
@@ -171,7 +172,7 @@ def fit_closed_form(values: dict[int, int], var: tile.Var, modulus: int | None =
 
 
 def _fit_digits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
-    """Return a sum of mixed-radix digits of the variable, each times a factor, or None."""
+    """Return a sum of mixed-radix digits of the variable, each times a factor, with a table's values, or None."""
     count = 1 + max(values)
     if any(n not in values for n in range(count)):
         return None
@@ -203,7 +204,7 @@ def _fit_digits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
 
 
 def _fit_bits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
-    """Return the exclusive or of a mask for each set bit of the variable, or None."""
+    """Return an exclusive or of one mask for each set bit of the variable, with a table's values, or None."""
     if 0 not in values or min(values.values()) < 0:
         return None
     width = max(values).bit_length()
@@ -227,7 +228,7 @@ def _fit_bits(values: dict[int, int], var: tile.Var) -> tile.Expr | None:
 
 
 def _group_bits(masks: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield runs of bits, as first and length: single-bit masks each of which doubles the one before."""
+    """Yield, as first bit and length, the runs of bits whose masks are single bits that double from one to the next."""
     starts = [0]
     starts += [b for b, (m, n) in enumerate(pairwise(masks), 1) if n != 2 * m or m.bit_count() != 1]
     for low, high in pairwise((*starts, len(masks))):
@@ -236,7 +237,7 @@ def _group_bits(masks: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _fit_multiple(values: dict[int, int], var: tile.Var, modulus: int | None) -> tile.Expr | None:
-    """Return the variable times a factor, plus an offset, modulo `modulus`, or None."""
+    """Return (factor · var + offset) modulo `modulus` with a table's values, or None if it does not fit."""
     if modulus is None or not {0, 1} <= values.keys() or min(values.values()) < 0:
         return None
     start, factor = values[0], (values[1] - values[0]) % modulus

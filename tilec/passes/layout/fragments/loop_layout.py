@@ -17,8 +17,8 @@ from tilec.support.diagnostics import raise_error
 
 @lru_cache(maxsize=64)
 def build_digit_layout(layout: LoopLayout, threads: int) -> Fragment:
-    """Return the layout as mixed-radix digits. Each iteration has one thread and a number there; threads without
-    iterations repeat those of others. Errors: `loop-layout`."""
+    """Return a given layout as a fragment layout of mixed-radix digits; refuse one that is not. Each iteration has one
+    thread and a number there; threads without iterations repeat those of others. Errors: `loop-layout`."""
     try:
         return _build_digits(layout, threads)
     except _IrregularLayout as irregular:
@@ -26,17 +26,17 @@ def build_digit_layout(layout: LoopLayout, threads: int) -> Fragment:
 
 
 def why_irregular(layout: LoopLayout) -> str | None:
-    """Return why a valid layout is not one of digits, or None."""
+    """Return why a valid given layout is not one of mixed-radix digits; None if it is."""
     return _find_irregularity(layout, None)
 
 
 def is_regular(layout: LoopLayout, threads: int) -> bool:
-    """Return True if the layout is one of digits. Errors: `loop-layout`."""
+    """Return True if the given layout is one of mixed-radix digits for a block of `threads`. Errors: `loop-layout`."""
     return _find_irregularity(layout, threads) is None
 
 
 def _find_irregularity(layout: LoopLayout, threads: int | None) -> str | None:
-    """Return why the layout is not one of digits for a block of `threads`, or None."""
+    """Return why a given layout is not one of mixed-radix digits for a block of `threads`; None if it is."""
     try:
         _build_digits(layout, threads)
     except _IrregularLayout as irregular:
@@ -54,8 +54,8 @@ class _IrregularLayout(Exception):
 
 @lru_cache(maxsize=64)
 def build_iteration_table(layout: LoopLayout) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Map (thread, number) to its iteration; an iteration with copies occurs once for each. Without given numbers, a
-    thread's iterations are numbered in order. Errors: `loop-layout`."""
+    """Return a given layout as a table from (thread, number) to iteration; refuse clashes and negative places. Without
+    given numbers, a thread's iterations are numbered in order. Errors: `loop-layout`."""
     found: dict[tuple[int, int], tuple[int, ...]] = {}
     counts: dict[int, int] = {}
     for element in itertools.product(*(range(e) for e in layout.shape)):
@@ -79,7 +79,8 @@ def build_iteration_table(layout: LoopLayout) -> dict[tuple[int, int], tuple[int
 
 
 def build_fitting_table(layout: LoopLayout, threads: int) -> dict[tuple[int, int], tuple[int, ...]]:
-    """Return the table of (thread, number) to iteration, if it fits a block of `threads`. Errors: `loop-layout`."""
+    """Return a given layout's table from (thread, number) to iteration; refuse one with more threads than the block.
+    Errors: `loop-layout`."""
     found = build_iteration_table(layout)
     used = 1 + max(thread for thread, _ in found)
     if used > threads:
@@ -88,7 +89,8 @@ def build_fitting_table(layout: LoopLayout, threads: int) -> dict[tuple[int, int
 
 
 def _build_digits(layout: LoopLayout, threads: int | None) -> Fragment:
-    """Return the layout as digits, or raise `_IrregularLayout`. None: as many threads as it uses."""
+    """Return a given layout as mixed-radix digits, or raise `_IrregularLayout`; without `threads`, for as many as it
+    uses."""
     found = build_iteration_table(layout)
     used, numbers = (1 + max(p[side] for p in found) for side in (0, 1))
     threads = threads or used
@@ -111,7 +113,8 @@ def _build_digits(layout: LoopLayout, threads: int | None) -> Fragment:
 
 
 def _extend_to_threads(layout: Fragment, used: int, threads: int) -> Fragment:
-    """Extend the layout from `used` threads to all: the others repeat their iterations, or run past an end."""
+    """Return the layout for all threads of the block: the rest repeat iterations, or run past an end. Raises
+    `_IrregularLayout` where they can do neither."""
     if threads % used == 0:
         return replace(layout, threads=(*layout.threads, Axis(threads // used, -1, 0)))
     *axes, last = layout.threads
@@ -125,7 +128,7 @@ def _extend_to_threads(layout: Fragment, used: int, threads: int) -> Fragment:
 
 
 def _find_axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
-    """Return the digits of a number, least significant first, from the element of each of its values."""
+    """Return the digits of a list of elements, least significant first, or raise `_IrregularLayout` if it has none."""
     axes: list[Axis] = []
     base = 1
     while base < len(elements):
@@ -148,7 +151,7 @@ def _find_axes(elements: list[tuple[int, ...]]) -> tuple[Axis, ...]:
 
 
 def _evaluate_index(expr: Expr, values: Mapping[Var, int], layout: LoopLayout) -> int:
-    """Return the value of an index of the layout, or refuse it."""
+    """Return the value of a thread or index expression of the layout; refuse one that is not integer arithmetic."""
     result = compute_expr(expr, values)
     if result is None:
         _refuse_layout(layout, "it uses more than arithmetic on the loop variables")
@@ -156,7 +159,7 @@ def _evaluate_index(expr: Expr, values: Mapping[Var, int], layout: LoopLayout) -
 
 
 def _refuse_layout(layout: LoopLayout, reason: str) -> NoReturn:
-    """Refuse a layout that the kernel gives. Errors: `loop-layout`."""
+    """Raise the error `loop-layout` for a layout that the kernel gives, with this reason. Errors: `loop-layout`."""
     raise_error(
         "loop-layout",
         "this layout cannot be used",

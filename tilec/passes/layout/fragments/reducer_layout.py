@@ -18,12 +18,12 @@ from tilec.passes.layout.fragments.dimensions import embed_layout
 
 
 def find_additions(nest: tile.Parallel) -> Iterator[tile.Store]:
-    """Yield the stores of a nest that add to parts."""
+    """Yield the stores of a nest that add to a reducer."""
     return (s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and s.buffer.scope == "reducer")
 
 
 def find_replicated_reducers(kernel: tile.Kernel) -> dict[str, Fragment]:
-    """Return the layouts of the reducers with parts of all elements in each thread."""
+    """Return, by name, the layouts of reducers that need all elements in each thread, or to which no nest adds."""
     found: dict[str, Fragment] = {}
     scattered: set[str] = set()
     replicated: set[str] = set()
@@ -42,7 +42,7 @@ def find_replicated_reducers(kernel: tile.Kernel) -> dict[str, Fragment]:
 
 
 def build_parts_layout(nest: tile.Parallel, store: tile.Store, whole: Fragment) -> Fragment:
-    """Return the layout of the parts that this addition needs in a nest of layout `whole`."""
+    """Return the reducer layout that an addition needs in a nest of layout `whole`: that of the variables it names."""
     dims = _map_dimensions(nest, store)
     assert dims is not None, "these parts are everywhere"
     layout = whole.project(tuple(d for d in dims if d is not None))
@@ -50,7 +50,8 @@ def build_parts_layout(nest: tile.Parallel, store: tile.Store, whole: Fragment) 
 
 
 def _map_dimensions(nest: tile.Parallel, store: tile.Store) -> tuple[int | None, ...] | None:
-    """Return the nest's variable for each dimension of the reducer (None: extent 1); None where an index is none."""
+    """Return the nest variable that indexes each dimension of a reducer (None for extent 1); None if one is no
+    variable."""
     place = {var: i for i, var in enumerate(nest.vars)}
     found: list[int | None] = []
     for index, size in zip(store.indices, store.buffer.shape, strict=True):
@@ -65,7 +66,7 @@ def _map_dimensions(nest: tile.Parallel, store: tile.Store) -> tuple[int | None,
 
 
 def add_nest_parts(kernel: tile.Kernel, nest: tile.Parallel, parts: tile.Buffer) -> tile.Kernel:
-    """Give the nest parts of its own, and add these to the others where those are finalised."""
+    """Return the kernel in which the nest adds to a reducer of its own, combined with `parts` at the end."""
     taken = sum(b.name.startswith(f"{parts.name}.again") for b in kernel.buffers)
     own = replace(parts, name=f"{parts.name}.again{taken}")
     result = tile.Buffer(f"{own.name}.result", parts.extents, parts.dtype, "fragment", parts.span)
@@ -77,7 +78,7 @@ def add_nest_parts(kernel: tile.Kernel, nest: tile.Parallel, parts: tile.Buffer)
         return map_statements(stmts, rewrite_statement)
 
     def rewrite_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
-        """Rewrite the nest, and begin and finalise its parts beside the others."""
+        """Return the nest on its own reducer; initialise and finalise that one beside the reducer `parts`."""
         match stmt:
             case tile.Parallel() if stmt is nest:
                 return replace(stmt, body=rewrite_statements(stmt.body, rename_store))
@@ -94,7 +95,7 @@ def add_nest_parts(kernel: tile.Kernel, nest: tile.Parallel, parts: tile.Buffer)
         return replace(stmt, buffer=own) if isinstance(stmt, tile.Store) and stmt.buffer == parts else stmt
 
     def combine_parts(into: tile.Buffer, at: tile.TileOp) -> tile.Parallel:
-        """Return the nest that adds the nest's own result to the other one."""
+        """Return a nest that combines the own reducer's result into `into`, element by element."""
         variables = tuple(tile.Var(f"{own.name}.{d}") for d in range(len(into.shape)))
         indices: tuple[tile.Expr, ...] = tuple(
             tile.int32_const(0) if e == 1 else v for v, e in zip(variables, into.shape, strict=True)

@@ -16,7 +16,8 @@ from tilec.passes.layout.fragments.convert_layouts import LayoutConflict
 
 
 def shift_nest(conflict: LayoutConflict) -> tile.Parallel | None:
-    """Return the conflicting nest over the indices of its fragment, or None where it is no nest of this kind."""
+    """Return a nest that stores rows or columns of a fragment to memory as a guarded nest over all of it; None for
+    others."""
     nest, fragment = conflict.stmt, conflict.buffer
     if not isinstance(nest, tile.Parallel) or nest.is_per_thread or nest.layout is not None or nest.versioned:
         return None
@@ -52,7 +53,7 @@ def shift_nest(conflict: LayoutConflict) -> tile.Parallel | None:
         return None
 
     def shift_statement(stmt: tile.Stmt) -> tile.Stmt:
-        """Return the statement with the nest's variables replaced."""
+        """Return a store or `if`, with all in it, with the nest's variables shifted."""
         if isinstance(stmt, tile.If):
             stmt = replace(stmt, condition=shift_expr(stmt.condition))
             return map_nested_bodies(stmt, lambda body: tuple(map(shift_statement, body)))
@@ -60,7 +61,8 @@ def shift_nest(conflict: LayoutConflict) -> tile.Parallel | None:
         return replace(stmt, indices=tuple(map(shift_expr, stmt.indices)), value=shift_expr(stmt.value))
 
     def shift_expr(expr: tile.Expr) -> tile.Expr:
-        """Return the expression with the nest's variables replaced; in the fragment, `i - c + c` is `i`."""
+        """Return the expression with the nest's variables replaced, and loads of the fragment at the variables
+        themselves."""
         if isinstance(expr, tile.Load) and expr.buffer == fragment:
             return replace(expr, indices=tuple(nest.vars[at] for at, _ in found))
         if isinstance(expr, tile.Var):
@@ -74,14 +76,14 @@ def shift_nest(conflict: LayoutConflict) -> tile.Parallel | None:
 
 
 def _find_shift(index: tile.Expr, variables: tuple[tile.Var, ...]) -> tuple[int, tile.Expr] | None:
-    """Return the number of the variable in an index and what is added to it, the same in all iterations; or None."""
+    """Return the number of the nest variable in an index, and the invariant added to it; None for another form."""
     if isinstance(index, tile.Var):
         return (variables.index(index), tile.int32_const(0)) if index in variables else None
     if not isinstance(index, tile.Binary) or index.op != "add":
         return None
 
     def may_vary(part: tile.Expr) -> bool:
-        """Return whether a part of what is added may differ between iterations, or between threads."""
+        """Return whether an expression is a load, a nest variable, or one of the hardware's indices."""
         return isinstance(part, tile.Load) or (
             isinstance(part, tile.Var) and (part in variables or part.name[0] == "%")
         )
@@ -93,5 +95,5 @@ def _find_shift(index: tile.Expr, variables: tuple[tile.Var, ...]) -> tuple[int,
 
 
 def _subtract_shift(variable: tile.Var, by: tile.Expr) -> tile.Expr:
-    """Return the variable less what is added to it."""
+    """Return the variable minus the shift; the variable itself for a shift of 0."""
     return variable if by == tile.int32_const(0) else tile.Binary("sub", variable, by, INT32)

@@ -21,7 +21,7 @@ BANK_BYTES = 4
 
 
 def choose_nest_width(nest: tile.Parallel, threads: int) -> int:
-    """Return the elements per thread of a nest that no fragment decides."""
+    """Return how many neighbours along its last dimension each thread takes of a nest that no fragment decides."""
     least = VECTOR_BYTES // max(_list_element_bytes(nest), default=1)
     run = _choose_run(find_streamed_buffers(nest), least, nest.extents, threads)
     unaligned_sizes = [
@@ -31,9 +31,10 @@ def choose_nest_width(nest: tile.Parallel, threads: int) -> int:
 
 
 def choose_fragment_width(fragment: tile.Buffer, stmts: Iterable[tile.Stmt], threads: int) -> int:
-    """Return the elements per thread of a fragment whose layout nothing else decides, and of others of its shape."""
+    """Return how many neighbours in a row each thread holds of a fragment, by the buffers copied or used with it."""
 
     def has_same_shape(buffer: tile.Buffer) -> bool:
+        """Return True if the buffer is a fragment of the same shape."""
         return buffer.scope == "fragment" and buffer.shape == fragment.shape
 
     buffers: list[tile.Buffer] = []
@@ -48,7 +49,8 @@ def choose_fragment_width(fragment: tile.Buffer, stmts: Iterable[tile.Stmt], thr
 
 
 def find_streamed_buffers(nest: tile.Parallel) -> list[tile.Buffer]:
-    """Return the tensors and shared tiles whose neighbours are neighbours in the nest."""
+    """Return, once per access, tensors and shared tiles (not bool) that iterations of a nest access neighbour by
+    neighbour."""
     last = nest.vars[-1]
 
     def is_contiguous(indices: tuple[tile.Expr, ...]) -> bool:
@@ -60,7 +62,7 @@ def find_streamed_buffers(nest: tile.Parallel) -> list[tile.Buffer]:
 
 
 def _find_shared_rows(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tile.Expr]]:
-    """Yield the shared tiles that the nest visits along their rows, each with its column index."""
+    """Yield each shared tile access whose last nest variable moves along rows only, with its column index."""
     last = nest.vars[-1]
     for buffer, (*rows, index) in _find_accesses(nest):
         if buffer.scope == "shared" and not any(last in tile.walk_expr(i) for i in rows):
@@ -68,8 +70,8 @@ def _find_shared_rows(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tile.E
 
 
 def _is_unaligned(index: tile.Expr, last: tile.Var, run: int) -> bool:
-    """Return True if neighbours in the nest are neighbours of the tile, but no wide access reaches them: they begin
-    anywhere, or wrap around."""
+    """Return True if the index moves by one with the last variable, but aligned runs of `run` do not stay
+    contiguous."""
     form = affine_form(index)
     is_whole = form.constant % run == 0 and all(
         atom == last or (by % run == 0 and last not in tile.walk_expr(atom)) for atom, by in form.terms
@@ -78,7 +80,7 @@ def _is_unaligned(index: tile.Expr, last: tile.Var, run: int) -> bool:
 
 
 def _find_stride(index: tile.Expr, last: tile.Var) -> int:
-    """Return by how much the index grows with `last`, wrap-around aside."""
+    """Return by how much the index grows when `last` grows by 1, ignoring wrap-around by modulo or exclusive or."""
     stride = 0
     for atom, by in affine_form(index).terms:
         match atom:
@@ -90,7 +92,7 @@ def _find_stride(index: tile.Expr, last: tile.Var) -> int:
 
 
 def _choose_run(buffers: list[tile.Buffer], least: int, shape: tuple[int, ...], threads: int) -> int:
-    """Return `least`, or more where that makes accesses to tensors wider and leaves no thread without work."""
+    """Return `least` elements per thread, or more if that widens tensor accesses and leaves no thread without work."""
     sizes = [b.dtype.bytes for b in buffers if b.scope == "global"]
     if not sizes:
         return least
@@ -102,7 +104,8 @@ def _choose_run(buffers: list[tile.Buffer], least: int, shape: tuple[int, ...], 
 
 
 def _find_accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[tile.Expr, ...]]]:
-    """Yield the buffers that the nest reads and writes, with indices in which names are replaced by their values."""
+    """Yield each buffer that the nest stores or loads, with its indices, in which binds are replaced by their
+    values."""
     values: dict[tile.Var, tile.Expr] = {}
     for stmt in tile.walk_statements(nest.body):
         if isinstance(stmt, tile.Bind):

@@ -11,7 +11,7 @@ from tilec.ops.products.gemm import Gemm, get_gemm_shape
 
 
 def partition_warpgroups(op: Gemm, threads: int) -> tuple[int, int] | None:
-    """Return the number of warpgroups along M and along N, or None where wgmma cannot do this gemm."""
+    """Return the number of warpgroups along M and along N of a product, or None where wgmma cannot do it."""
     a, b, *_ = (r.buffer for r in op.regions)
     m, n, k = get_gemm_shape(op)
     if (
@@ -45,9 +45,9 @@ def partition_warpgroups(op: Gemm, threads: int) -> tuple[int, int] | None:
 
 
 def _has_descriptor(part: Region, along_k: bool) -> bool:
-    """Return True if a descriptor can address the part. It begins where the swizzle's pattern of 8 rows does (PTX ISA,
-    "Matrix descriptor format": else it needs a base offset), and in these rows where a step along k does, or, stored
-    along the other dimension, a panel."""
+    """Return False if no wgmma descriptor addresses this part of a shared tile, off a swizzle boundary; else True.
+    The part begins where the swizzle's pattern of 8 rows does (PTX ISA, "Matrix descriptor format": else it needs a
+    base offset), and in these rows where a step along k does, or, stored along the other dimension, a panel."""
     tile = part.buffer
     if tile.scope != "shared" or part.is_whole:
         return True
@@ -63,8 +63,8 @@ def _has_descriptor(part: Region, along_k: bool) -> bool:
 
 
 def partition_warps(op: Gemm, threads: int) -> tuple[int, int] | None:
-    """Return the number of warps along M and along N: as square as the policy allows, blocks of at least 16 × 16. None
-    where mma.sync cannot do this gemm."""
+    """Return the number of warps along M and along N of a product, or None where mma.sync cannot do it. The partition
+    is as square as the policy allows, in blocks of at least 16 × 16."""
     a, b, *_ = (r.buffer for r in op.regions)
     m, n, k = get_gemm_shape(op)
     if threads % 32 or m % 16 or n % 8 or k * a.dtype.bytes % 32:

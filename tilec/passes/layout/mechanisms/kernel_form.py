@@ -38,7 +38,8 @@ class FormChoice:
 
 
 def choose_kernel_form(kernel: tile.Kernel, target: Target, strategy: Strategy) -> FormChoice:
-    """Choose the form by the strategy and by what the kernel allows. Errors: `strategy-impossible`."""
+    """Return the kernel's form by strategy and loops, and why no warps have roles; refuse roles that are asked for in
+    vain. Errors: `strategy-impossible`."""
     loops = find_pipelined_loops(kernel.body)
     if not loops:
         return FormChoice("serial", "there is no T.Pipelined loop")
@@ -64,8 +65,9 @@ def choose_kernel_form(kernel: tile.Kernel, target: Target, strategy: Strategy) 
 
 
 def _can_fill_multiprocessor(loops: tuple[tile.For, ...]) -> bool:
-    """Return True if one block is enough for a multiprocessor. Roles take all of its registers, which products need,
-    and stores that a role of their own may issue. Other kernels hide their latencies behind other blocks."""
+    """Return True if a loop has a product, or a store of a shared tile to a tensor: one block then fills a
+    multiprocessor. Roles take all registers, which products need, and stores that a role of their own may issue. Other
+    kernels hide their latencies behind other blocks."""
     return any(
         isinstance(s, Gemm)
         or (isinstance(s, Copy | AtomicTile) and [r.buffer.scope for r in s.regions] == ["shared", "global"])
@@ -75,8 +77,8 @@ def _can_fill_multiprocessor(loops: tuple[tile.For, ...]) -> bool:
 
 
 def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str | None:
-    """Return why a producer warp cannot feed the loops, or None: it needs unconditional TMA loads. Tiles that it cannot
-    load in a loop around a pipelined one, the consumers load themselves: little time is spent there."""
+    """Return why no producer warp can load the tiles of the pipelined loops by TMA; None if one can. Tiles that it
+    cannot load in a loop around a pipelined one, the consumers load themselves: little time is spent there."""
     if kernel.threads % WARPGROUP_THREADS or kernel.threads > 3 * WARPGROUP_THREADS:
         return f"{kernel.threads} threads are not one to three warpgroups of {WARPGROUP_THREADS}"
     load_count = 0
@@ -117,7 +119,7 @@ def why_not_specialised(kernel: tile.Kernel, loops: tuple[tile.For, ...]) -> str
 
 
 def find_placed_tiles(kernel: tile.Kernel) -> frozenset[tile.Buffer]:
-    """Return the shared tiles whose given layout TMA does not know: no hardware swizzle, or panels that are no box."""
+    """Return the shared tiles whose given layout TMA cannot fill: no hardware swizzle, or panels that are no box."""
     return frozenset(
         p.buffer
         for p in kernel.layouts

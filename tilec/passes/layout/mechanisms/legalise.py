@@ -27,14 +27,14 @@ ROW_BYTES = 16
 
 
 def check_arithmetic(body: tuple[tile.Stmt, ...], target: Target, mistakes: ErrorCollector = RAISE_FIRST) -> None:
-    """Refuse functions without instructions, the first in each statement."""
+    """Refuse float64 functions and T.ptx without an instruction on the target, the first in each statement."""
     for stmt in tile.walk_statements(body):
         with mistakes.caught():
             _check_statement(stmt, target)
 
 
 def _check_statement(stmt: tile.Stmt, target: Target) -> None:
-    """Refuse the first function or T.ptx of a statement that has no instruction."""
+    """Refuse a statement with a float64 function that has no instruction, or with T.ptx that ptxas would refuse."""
     for expr in list_expressions(stmt):
         for e in tile.walk_expr(expr):
             if isinstance(e, tile.Ptx):
@@ -50,7 +50,7 @@ def _check_statement(stmt: tile.Stmt, target: Target) -> None:
 
 
 def _check_ptx(expr: tile.Ptx, target: Target, span: Span) -> None:
-    """Refuse T.ptx text that the assembler would refuse, for the target or the types of its registers."""
+    """Refuse a T.ptx text that the target's assembler would refuse, for the instruction or its registers' types."""
     complaint = snippet.find_instruction_error(
         snippet.parse_snippet(expr.text, len(expr.args)), target.ptx_target, target.ptx_version
     )
@@ -65,7 +65,8 @@ def _check_ptx(expr: tile.Ptx, target: Target, span: Span) -> None:
 
 
 def check_product_parts(op: Gemm) -> None:
-    """Refuse a product of parts of tiles that no instruction can reach."""
+    """Refuse a product of a part of a tile that is no shared tile, or begins at no multiple of 16 bytes in a row. A
+    sparse product, and one of packed integers, may have no parts at all."""
     whole = len(op.regions) > 3 or op.nibbles is not None
     for region in op.regions:
         buffer = region.buffer
@@ -89,7 +90,7 @@ def check_product_parts(op: Gemm) -> None:
 
 
 def check_narrow_sum(op: Gemm) -> None:
-    """Refuse an accumulator type that mma.sync does not have."""
+    """Refuse a product of 8-bit floats accumulated in float16, which mma.sync does not have."""
     a, _, c, *_ = (r.buffer for r in op.regions)
     if a.dtype in SMALL_FLOATS and c.dtype == FLOAT16:
         raise_error(
@@ -102,7 +103,7 @@ def check_narrow_sum(op: Gemm) -> None:
 
 
 def refuse_tensor_fill(op: tile.TileOp) -> NoReturn:
-    """Refuse a T.clear of a tile in tensor memory."""
+    """Raise the error that T.clear cannot write a tile in tensor memory."""
     raise_error(
         "wrong-scope",
         "T.clear cannot write a tile in tensor memory",
@@ -114,19 +115,19 @@ def refuse_tensor_fill(op: tile.TileOp) -> NoReturn:
 
 
 def refuse_missing_barrier(op: tile.TileOp) -> NoReturn:
-    """Refuse a T.gemm into tensor memory without a barrier, in a kernel that orders its threads itself."""
+    """Raise the error for a T.gemm into tensor memory without a barrier, in a kernel that orders its threads itself."""
     title = "T.gemm into tensor memory needs `mbar` in a kernel with explicit barriers or roles"
     _refuse_unawaited_product(op, title, help="pass a barrier of T.alloc_barrier as mbar=, and wait for it")
 
 
 def refuse_tcgen05_gemm(op: tile.TileOp) -> NoReturn:
-    """Refuse a T.tcgen05_gemm in a kernel without barriers."""
+    """Raise the error for a T.tcgen05_gemm in a kernel without explicit barriers."""
     title = "T.tcgen05_gemm needs a kernel with explicit barriers"
     _refuse_unawaited_product(op, title, help="write T.gemm, also for tensor memory: tilec inserts the wait")
 
 
 def _refuse_unawaited_product(op: tile.TileOp, title: str, help: str) -> NoReturn:
-    """Refuse a product whose completion no barrier signals."""
+    """Raise the error `title` for a product whose completion no barrier signals."""
     sum_at = Label(op.regions[2].buffer.span, "C is allocated here")
     raise_error(
         "unsupported-operand", title, op.span, "no barrier signals its completion", secondary=(sum_at,), help=help
@@ -134,7 +135,7 @@ def _refuse_unawaited_product(op: tile.TileOp, title: str, help: str) -> NoRetur
 
 
 def refuse_wgmma_gemm(op: tile.TileOp, target: Target) -> NoReturn:
-    """Refuse a T.wgmma_gemm that wgmma cannot do."""
+    """Raise the error for a T.wgmma_gemm that wgmma cannot do, with the reason."""
     why = "it needs whole warpgroups, a multiple of 64 rows, and transposes float16 and bfloat16 only"
     if any(not r.is_whole for r in op.regions):
         why = "parts of tiles begin at multiples of 8 rows and 32 bytes; across K they are whole panels of 128 bytes"
@@ -148,8 +149,7 @@ def refuse_wgmma_gemm(op: tile.TileOp, target: Target) -> NoReturn:
 
 
 def why_not_block_scaled(op: ScaledGemm | ScaleCopy, target: Target) -> str | None:
-    """Return why tcgen05 cannot run this block-scaled product or copy of scales, or None: no tensor memory, a part of a
-    tile, or an unsupported M, N or K (PTX ISA, tcgen05 "Matrix shape")."""
+    """Return why tcgen05 cannot run this block-scaled product or copy of scales; None if it can."""
     if not target.has("tcgen05"):
         return f"{target.name} has no tensor memory"
     if part := next((r for r in op.regions if not r.is_whole), None):

@@ -27,7 +27,7 @@ NO_BOXES_REASON = (
 
 
 def why_not_tma(op: TileOp, placed: frozenset[Buffer], coordinates: Coordinates) -> str | None:
-    """Return why TMA cannot, or should not, load the tile, or None."""
+    """Return why TMA cannot, or should not, load this copy's shared tile from its tensor; None if it can."""
     source, destination = op.regions
     if destination.buffer in placed:
         return f"the given layout of {destination.buffer.name} is none that TMA has"
@@ -47,7 +47,7 @@ def is_tma_disabled(op: TileOp) -> bool:
 def why_no_tensor_map(
     global_region: Region, tile: Buffer, coordinates: Coordinates, least_dimensions: int = 2
 ) -> str | None:
-    """Return why TMA cannot, or should not, copy between this region of a tensor and the tile, or None."""
+    """Return why TMA cannot copy between a tensor's region and a tile: types, shapes or alignment; None if it can."""
     tensor = global_region.buffer
     if tensor.dtype != tile.dtype:
         return f"it converts {tensor.dtype} to {tile.dtype}"
@@ -79,7 +79,7 @@ def why_no_tensor_map(
 
 
 def why_no_tma_store(global_region: Region, tile: Buffer, coordinates: Coordinates) -> str | None:
-    """Return why TMA cannot, or should not, store the tile there, or None."""
+    """Return why TMA cannot store the tile to this region of a tensor; None if it can."""
     for start in global_region.start:
         if not coordinates.is_never_negative(start):
             name = global_region.buffer.name
@@ -98,8 +98,8 @@ def why_not_four_rows(
     ordered: Collection[str],
     coordinates: Coordinates,
 ) -> str | None:
-    """Return why TMA cannot gather or scatter four rows, or None. `placed` are tiles whose layout TMA does not know,
-    `ordered` the tensors whose accesses by threads have an order."""
+    """Return why TMA cannot gather or scatter four rows by index; None if it can. `placed` are tiles whose layout TMA
+    does not know, `ordered` the tensors whose accesses by threads have an order."""
     line, part = op.regions if isinstance(op, Gather4) else op.regions[::-1]
     tile, size = part.buffer, part.buffer.dtype.bytes
     if not target.has("tma.gather4"):

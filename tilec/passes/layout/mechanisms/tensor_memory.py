@@ -40,35 +40,36 @@ _K_BYTES = 32  # along K, of a tcgen05.mma of any kind
 
 
 def count_columns(tensor: tile.Buffer, is_factor: bool = False) -> int:
-    """Count the columns of a tile. A column holds 128 rows; an element of a sum takes 32 bits of any type, elements of
-    a factor are packed (PTX ISA, tcgen05 "Data Path Layout Organization"). Leading dimensions number versions."""
+    """Return how many columns of tensor memory a tile takes, all versions together; factors of products are packed. A
+    column holds 128 rows; an element of a sum takes 32 bits of any type, elements of a factor are packed (PTX ISA,
+    tcgen05 "Data Path Layout Organization"). Leading dimensions number versions."""
     *versions, rows, width = tensor.shape
     packed = count_elements_per_column(tensor) if is_factor else 1
     return math.prod(versions) * -(-rows // TENSOR_LANES) * width // packed
 
 
 def count_elements_per_column(tensor: tile.Buffer) -> int:
-    """Count the elements of a factor in tensor memory that share a column."""
+    """Return how many elements of a factor share one 32-bit column of tensor memory."""
     return 32 // tensor.dtype.bits
 
 
 def find_factors(kernel: tile.Kernel) -> frozenset[tile.Buffer]:
-    """Return the tiles in tensor memory that are factors of products, not sums."""
+    """Return the tiles in tensor memory that are operand A of a product."""
     products = (s for s in tile.walk_statements(kernel.body) if isinstance(s, Gemm))
     return frozenset(p.regions[0].buffer for p in products if p.regions[0].buffer.scope == "tmem")
 
 
 def move_sums_to_tmem(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """Move the sums to tensor memory that can be there, in program order, as long as there are columns. The kernel has
-    its mechanisms selected, and a producer for its loads."""
+    """Return the kernel with the sums of its pipelined loops moved to tensor memory, as far as its columns reach. The
+    kernel has its mechanisms selected, and a producer for its loads."""
     return _move_sums(kernel, target, target.limit("tmem_columns"))[0]
 
 
 def _move_sums(
     kernel: tile.Kernel, target: Target, room: int | None
 ) -> tuple[tile.Kernel, list[tile.Buffer], set[Span]]:
-    """Return the kernel with sums in tensor memory, these sums, and the loops that keep theirs in registers since other
-    loops load the same tiles for products by threads."""
+    """Return the kernel with sums in tensor memory, these sums, and the loops that keep theirs as threads share
+    their tiles. `room` is in columns; None: any number."""
     kept: set[Span] = set()
     while True:
         rewriter = _SumRewriter(kernel, target, room, kept)
@@ -83,7 +84,7 @@ def _move_sums(
 
 
 def _find_unevenly_released_loops(kernel: tile.Kernel) -> Iterator[Span]:
-    """Yield the loops that share a ring with loops where others release its tiles: a ring has one count of arrivals."""
+    """Yield the spans of loops that share a ring with a loop where not the same kind of reader releases a tile."""
     for loop in find_pipelined_loops(kernel.body):
         for name, others in find_sharing_loops(kernel, loop).items():
             if any(_find_reader_kinds(loop, name) != _find_reader_kinds(other, name) for other in others):
@@ -91,19 +92,19 @@ def _find_unevenly_released_loops(kernel: tile.Kernel) -> Iterator[Span]:
 
 
 def _find_reader_kinds(loop: tile.For, tensor: str) -> set[bool]:
-    """Return whether the loop's readers of a tile are tensor cores (True), threads (False) or both."""
+    """Return the kinds of a tile's readers directly in the loop: True for tensor cores, False for threads."""
     readers = (s for s in loop.body if any(b.name == tensor for b in find_reads(s)))
     return {isinstance(s, tile.TileOp) and s.via == "tcgen05" for s in readers}
 
 
 def find_crowded_out_sums(kernel: tile.Kernel, target: Target) -> tuple[tile.Buffer, ...]:
-    """Return the sums that are not in tensor memory only for lack of columns."""
+    """Return the sums that could be in tensor memory with any number of columns, under their own names."""
     _, tiles, _ = _move_sums(kernel, target, None)
     return tuple(replace(t, name=t.name.removesuffix(TENSOR_SUFFIX)) for t in tiles)
 
 
 def find_loops_sharing_tiles(kernel: tile.Kernel, target: Target) -> set[Span]:
-    """Return the loops whose sums are in registers only since other loops load the same tiles for threads."""
+    """Return the spans of loops that keep sums in registers because another loop shares their tiles with threads."""
     _, _, kept = _move_sums(kernel, target, None)
     return kept
 
@@ -111,8 +112,8 @@ def find_loops_sharing_tiles(kernel: tile.Kernel, target: Target) -> set[Span]:
 def allocate_tensor_tiles(
     kernel: tile.Kernel, target: Target, versions: Mapping[str, int]
 ) -> tuple[warp.TensorTile, ...]:
-    """Allocate columns to the tiles in tensor memory, one behind the other, with the versions that the kernel names.
-    Other sums that a loop makes again have two where they fit, so that one is read while the next begins."""
+    """Return the place of each tile in tensor memory; loop sums that are made repeatedly get two versions if all fit.
+    So one is read while the next begins. Other tiles have the versions that the kernel names, or one."""
     tiles = [b for b in kernel.buffers if b.scope == "tmem"]
     if not tiles:
         return ()
@@ -130,7 +131,7 @@ def allocate_tensor_tiles(
 
 
 def find_loop_sums(loop: tile.Stmt) -> tuple[tile.Buffer, ...]:
-    """Return the tiles in tensor memory that the products of a pipelined loop add to."""
+    """Return the tensor-memory tiles that products directly in a pipelined loop add to; () for other statements."""
     if not isinstance(loop, tile.For) or not is_pipelined(loop):
         return ()
     products = (s for s in loop.body if isinstance(s, Gemm))
@@ -147,7 +148,8 @@ class _SumRewriter:
         """The loops whose sums are in tensor memory."""
 
     def rewrite_body(self, stmts: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-        """Return the statements with the sums of their loops in tensor memory, where they can be there."""
+        """Return the statements with sums of their loops in tensor memory where possible, and record these tiles and
+        loops."""
         new: list[tile.Stmt] = []
         for stmt in stmts:
             match stmt:
@@ -160,7 +162,8 @@ class _SumRewriter:
     # ---- what can be there ----
 
     def find_movable_sums(self, loop: tile.For, before: list[tile.Stmt]) -> dict[tile.Buffer, int]:
-        """Return the sums of a loop that can be in tensor memory, each with the index of its clearing in `before`."""
+        """Return the sums of a loop that can be, and fit, in tensor memory, each with the index of its clearing in
+        `before`."""
         if (
             not is_pipelined(loop)
             or find_pipelined_loops(loop.body)
@@ -188,7 +191,8 @@ class _SumRewriter:
         return found
 
     def can_add_to_sum(self, op: tile.TileOp, tensor: tile.Buffer, fed: set[tile.Buffer]) -> bool:
-        """Return True if tcgen05.mma can do this product, and it adds to the tile, of operands in rings."""
+        """Return True if an operation only adds a product that tcgen05.mma can do to the sum, with both factors in
+        rings."""
         if (
             not isinstance(op, Gemm)
             or op.regions[2].buffer != tensor
@@ -202,7 +206,9 @@ class _SumRewriter:
     # ---- and how ----
 
     def move_sums(self, loop: tile.For, sums: dict[tile.Buffer, int], before: list[tile.Stmt]) -> list[tile.Stmt]:
-        """Return the statements before the loop, the loop, and the loads of its sums."""
+        """Return the statements before the loop, without clearings if it surely runs, the loop on tensor memory, and
+        sum copies. Records the tiles and the loop. If the loop may have no iteration, all but the statements before
+        it is under an `if`."""
         tiles = {f: tile.Buffer(f.name + TENSOR_SUFFIX, f.extents, f.dtype, "tmem", f.span) for f in sums}
         taken = {b.name for b in (*self.kernel.buffers, *self.tiles)}
         for number, (fragment, tensor) in enumerate(tiles.items()):
@@ -231,7 +237,7 @@ class _SumRewriter:
 
 
 def _find_clearing(tensor: tile.Buffer, before: list[tile.Stmt]) -> int | None:
-    """Return the index of the last statement that touches the tile, if it clears it."""
+    """Return the index of the last statement that touches the tile, if that fills all of it with 0; else None."""
     for place in reversed(range(len(before))):
         stmt = before[place]
         if tensor in find_writes(stmt) or tensor in find_reads(stmt):
@@ -242,7 +248,7 @@ def _find_clearing(tensor: tile.Buffer, before: list[tile.Stmt]) -> int | None:
 
 
 def build_copied_layout(op: Copy, threads: int) -> Fragment | None:
-    """Return the layout of the fragment that a copy to or from tensor memory needs; None where no warps reach it."""
+    """Return the fragment layout that a copy to or from tensor memory needs; None where the threads cannot share it."""
     tensor, fragment = sorted((r.buffer for r in op.regions), key=lambda buffer: buffer.scope != "tmem")
     rows, width = fragment.shape
     at_once = max(count_elements_per_column(tensor), 2) if op.factor is not None else 2
@@ -250,14 +256,15 @@ def build_copied_layout(op: Copy, threads: int) -> Fragment | None:
 
 
 def refuse_tensor_copy(op: Copy) -> NoReturn:
-    """Refuse a copy whose other side tensor memory cannot reach."""
+    """Raise the error for a copy to or from tensor memory whose other side is no fragment of the same shape and
+    type."""
     needs = "a copy to or from tensor memory needs a fragment of the same shape and type, and all rows"
     refuse_scopes(op, needs, help="T.copy it to such a fragment first, and copy the fragment")
 
 
 def check_tensor_copy(op: Copy, threads: int) -> None:
-    """Refuse a copy between tensor memory and registers unless it is a whole fragment, of whole warpgroups, and all
-    rows of a tile, from a column where a block of columns can start."""
+    """Refuse a copy between tensor memory and registers unless it is a whole fragment, aligned, that the warps can
+    share."""
     registers, part = op.regions if op.regions[1].buffer.scope == "tmem" else op.regions[::-1]
     fragment, tensor = registers.buffer, part.buffer
     fits = fragment.scope == "fragment" and registers.is_whole and part.extent == fragment.extents
@@ -277,13 +284,13 @@ def check_tensor_copy(op: Copy, threads: int) -> None:
 
 
 def is_tensor_product(op: Gemm, threads: int, target: Target) -> bool:
-    """Return True if tcgen05.mma does this product of shared tiles, and the warps of the block can read its sum."""
+    """Return True if tcgen05.mma can do this product, and the block's warps can read its sum."""
     rows, width = op.regions[2].buffer.shape
     return why_no_tensor_product(op, target) is None and tensor_accumulator((rows, width), threads) is not None
 
 
 def why_no_tensor_product(op: Gemm, target: Target) -> str | None:
-    """Return why tcgen05.mma cannot do this product of tiles, or None (PTX ISA, tcgen05 "Matrix shape")."""
+    """Return why tcgen05.mma cannot do this product: parts, types or sizes of its tiles; None if it can."""
     if len(op.regions) > 3 or op.nibbles is not None:
         return "it needs dense operands of 8, 16 or 32 bits"
     if part := next((r for r in op.regions if not r.is_whole), None):
@@ -319,13 +326,13 @@ def why_no_tensor_product(op: Gemm, target: Target) -> str | None:
 
 
 def find_held_products(body: tuple[tile.Stmt, ...]) -> Iterator[Gemm]:
-    """Yield the products whose sums the kernel puts in tensor memory."""
+    """Yield the products whose sum the kernel's author puts in tensor memory, leaving its order to the compiler."""
     return (s for s in tile.walk_statements(body) if isinstance(s, Gemm) and s.held is not None)
 
 
 def check_tensor_sums(kernel: tile.Kernel, target: Target, unfed: str | None) -> None:
-    """Refuse sums that the kernel puts in tensor memory and that are not there. `unfed` is the reason why no role loads
-    the tiles of the kernel's loops. Errors: `unsupported-operand`."""
+    """Refuse a sum that the author puts in tensor memory and that the compiler has left in a fragment. `unfed` is the
+    reason why no role loads the tiles of the kernel's loops. Errors: `unsupported-operand`."""
     for op in find_held_products(kernel.body):
         tensor = op.regions[2].buffer
         if tensor.scope == "fragment":
@@ -339,7 +346,7 @@ def check_tensor_sums(kernel: tile.Kernel, target: Target, unfed: str | None) ->
 
 
 def _why_not_in_tmem(op: Gemm, kernel: tile.Kernel, target: Target, unfed: str | None) -> str:
-    """Return why the sum of a product is not in tensor memory, though the kernel puts it there."""
+    """Return why the sum of a product, put in tensor memory by the author, cannot be there, as text for an error."""
     tensor = op.regions[2].buffer
     rows, width = tensor.shape
     if not target.has("tcgen05"):

@@ -34,7 +34,7 @@ class FallbackProduct:
 
 
 def find_fallback_products(assignment: LayoutAssignment, target: Target) -> Iterator[FallbackProduct]:
-    """Yield the products left to mma.sync, in program order."""
+    """Yield the products left to mma.sync with the reason and a remedy; none if the target has no tcgen05."""
     if not target.has("tcgen05"):
         return
     for role in assignment.kernels:
@@ -44,7 +44,8 @@ def find_fallback_products(assignment: LayoutAssignment, target: Target) -> Iter
 
 
 def _explain_fallback(op: Gemm, kernel: tile.Kernel, assignment: LayoutAssignment, target: Target) -> FallbackProduct:
-    """Return the product with the first reason, from its shape to its loop, that leaves it to mma.sync."""
+    """Return the product with the first reason that leaves it to mma.sync (shape, threads, roles, loop), and a
+    remedy."""
     rows, width = op.regions[2].buffer.shape
     if reason := why_no_tensor_product(op, target):
         return FallbackProduct(op, reason, _OTHER_TILES_HELP, False)
@@ -62,7 +63,7 @@ def _explain_fallback(op: Gemm, kernel: tile.Kernel, assignment: LayoutAssignmen
 
 
 def _is_sum_per_iteration(op: Gemm, kernel: tile.Kernel) -> bool:
-    """Return True if each iteration has a sum of its own, as attention's scores are, and its loop uses it."""
+    """Return True if the product clears its sum, or other statements of its loop read the sum in each iteration."""
     loop, sums = _find_enclosing_loop(op, kernel), op.regions[2].buffer
     used = loop is not None and any(sums in find_reads(s) for s in loop.body if not isinstance(s, Gemm))
     return used or op.clear_accum
@@ -72,12 +73,12 @@ _OTHER_TILES_HELP = "use whole shared tiles with 64 rows or a multiple of 128, a
 
 
 def _find_enclosing_loop(op: Gemm, kernel: tile.Kernel) -> tile.For | None:
-    """Return the pipelined loop whose body has the product, under no condition and in no other loop."""
+    """Return the pipelined loop whose body has the product directly, or None if there is none."""
     return next((loop for loop in find_pipelined_loops(kernel.body) if any(s is op for s in loop.body)), None)
 
 
 def _explain_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, str]:
-    """Return what in the text keeps a product's sum out of tensor memory, and the remedy."""
+    """Return why a product's loop, or its place there, keeps the sum out of tensor memory, and the remedy."""
     sums = op.regions[2].buffer
     loop = _find_enclosing_loop(op, kernel)
     if loop is None:

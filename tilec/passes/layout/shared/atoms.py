@@ -65,7 +65,7 @@ class StorageCost:
     bank_conflicts: int = 0
 
     def score(self, weights: LayoutWeights) -> float:
-        """Return the sum of the costs, each times its weight."""
+        """Return the sum of transactions, tensor-memory cycles and registers, each times its weight."""
         return (
             weights.smem_transactions * self.smem_transactions
             + weights.tmem_cycles * self.tmem_cycles
@@ -89,7 +89,8 @@ class SharedAccess:
 def choose_shared_layout(
     buffer: tile.Buffer, accesses: Iterable[SharedAccess], weights: LayoutWeights, *, always_swizzle: bool
 ) -> SharedLayout:
-    """Return the cheapest layout of a tile that is legal for all its accesses."""
+    """Return the cheapest layout that a tile's accesses allow (`always_swizzle`: the widest swizzle); unswizzled if
+    none."""
     patterns = [access.pattern for access in accesses]
     layouts = [layout for layout in list_candidate_layouts(buffer) if is_legal(layout, patterns)]
     if always_swizzle and len(layouts) > 1:
@@ -102,7 +103,7 @@ def choose_shared_layout(
 def score_layouts(
     buffer: tile.Buffer, patterns: Iterable[AccessPattern], weights: LayoutWeights
 ) -> dict[int, tuple[StorageCost, float]]:
-    """Return the cost and score of each legal layout of a tile, by the width of its swizzle."""
+    """Return, by swizzle width, the cost and the weighted score of each layout of a tile that the patterns allow."""
     pattern_list = list(patterns)
     legal = (layout for layout in list_candidate_layouts(buffer) if is_legal(layout, pattern_list))
     costs = {layout.swizzle: compute_storage_cost(layout, pattern_list) for layout in legal}
@@ -110,7 +111,7 @@ def score_layouts(
 
 
 def list_candidate_layouts(buffer: tile.Buffer) -> tuple[SharedLayout, ...]:
-    """List the layouts that the tile's rows allow: without a swizzle, then the widest first."""
+    """Return the layouts that a tile's row length allows: without a swizzle, then with the widest swizzle first."""
     size = buffer.dtype.bytes
     swizzled = (SharedLayout(buffer.shape, size, width // size, width) for width in list_swizzle_widths(buffer))
     return (unswizzled_layout(buffer.shape, size), *swizzled)
@@ -122,20 +123,20 @@ def find_swizzled_layout(buffer: tile.Buffer, width: int) -> SharedLayout:
 
 
 def list_swizzle_widths(buffer: tile.Buffer) -> tuple[int, ...]:
-    """List the widths in bytes of the bank swizzles that divide the tile's rows, the widest first."""
+    """Return the swizzle widths in bytes that divide the tile's rows, the widest first."""
     row = buffer.shape[-1] * buffer.dtype.bytes // buffer.dtype.per_byte
     return tuple(width for width in SWIZZLE_WIDTHS if row % width == 0)
 
 
 def can_hold_boxes(buffer: tile.Buffer) -> bool:
-    """Return True if TMA can reach the tile in some layout."""
+    """Return True if some layout of the tile allows TMA to copy it."""
     return any(is_legal(layout, ("tma",)) for layout in list_candidate_layouts(buffer))
 
 
 def is_legal(layout: SharedLayout, patterns: Iterable[AccessPattern]) -> bool:
-    """Return True if the layout allows all patterns. wgmma needs swizzled rows whose pattern begins anew in each panel.
-    A TMA box is bounded, and each panel begins at a multiple of `BOX_BYTES`. ldmatrix and stmatrix need 16 contiguous
-    bytes of a row."""
+    """Return True if the layout allows all these access patterns. wgmma needs swizzled rows whose pattern begins anew
+    in each panel. A TMA box is bounded, and each panel begins at a multiple of `BOX_BYTES`. ldmatrix and stmatrix need
+    16 contiguous bytes of a row."""
     pattern_set = set(patterns)
     if layout.placement is not None:
         return not pattern_set & {"wgmma", "tma"} and not (
@@ -148,7 +149,8 @@ def is_legal(layout: SharedLayout, patterns: Iterable[AccessPattern]) -> bool:
 
 
 def compute_storage_cost(layout: SharedLayout, patterns: Iterable[AccessPattern]) -> StorageCost:
-    """Return the cost of all accesses together. A swizzled address takes each thread one more register."""
+    """Return the cost of all accesses in these patterns together, given the tile's layout. A swizzled address takes
+    each thread one more register."""
     needed = -(-layout.bytes // TRANSACTION_BYTES)
     transactions = conflicts = registers = 0
     for pattern in patterns:
@@ -168,7 +170,7 @@ def compute_conflict_factor(layout: SharedLayout, pattern: AccessPattern) -> flo
 
 @lru_cache(maxsize=1024)
 def _count_transactions(layout: SharedLayout, pattern: AccessPattern) -> tuple[int, int]:
-    """Count the transactions that the pattern takes, and those that it would take without bank conflicts."""
+    """Return how many shared-memory transactions the pattern takes, and how many it would without bank conflicts."""
     if pattern == "tma":
         row = -(-layout.panel * layout.element_bytes // TRANSACTION_BYTES)
         # Each row of a box takes its own transactions; each panel is a box, and an instruction.
@@ -182,19 +184,20 @@ def _count_transactions(layout: SharedLayout, pattern: AccessPattern) -> tuple[i
 
 
 def count_phase_transactions(phases: Iterable[list[int]]) -> tuple[int, int]:
-    """Count the transactions of phases, and those that they would take without bank conflicts. A phase lists the bytes
-    of the words that are reached at once."""
+    """Return how many transactions all phases take together, and how many they would without bank conflicts. A phase
+    lists the bytes of the words that are reached at once."""
     transactions = [(_count_bank_transactions(phase), _count_least_transactions(phase)) for phase in phases]
     return sum(taken for taken, _ in transactions), sum(needed for _, needed in transactions)
 
 
 def _scale_sample(sampled: tuple[int, int], whole: int, part: int) -> tuple[int, int]:
+    """Return both counts of a sample of `part` rows or runs, scaled to `whole` of them and rounded up."""
     taken, needed = (-(-count * whole // part) for count in sampled)
     return taken, needed
 
 
 def _count_sweep_transactions(layout: SharedLayout, sweep: Sweep) -> tuple[int, int]:
-    """Count the transactions of the first warp's first runs of registers, scaled to all of them and all warps."""
+    """Return the transactions of a sweep, taken and needed, from a sample of the first warp's first registers."""
     spread, size = sweep.layout, layout.element_bytes
     vector = next((a for a in spread.registers if a.size > 1), None)
     is_run = vector is not None and vector.stride == 1 and vector.dim == sweep.dims[-1]
@@ -224,7 +227,7 @@ def _find_byte(layout: SharedLayout, place: tuple[int, ...]) -> int:
 
 
 def _list_phases(layout: SharedLayout, pattern: AccessPattern, rows: int) -> Iterator[list[int]]:
-    """Yield the byte offsets of the words that are reached at once; a thread's chunk is the first of its words."""
+    """Yield, for each phase of a pattern on the first `rows` rows, the byte offsets of the words reached at once."""
     size = layout.element_bytes
     row_bytes = layout.shape[-1] * size
     if pattern == "columns":
@@ -257,12 +260,12 @@ def _list_phases(layout: SharedLayout, pattern: AccessPattern, rows: int) -> Ite
 
 
 def list_word_offsets(offsets: list[int], chunk: int) -> list[int]:
-    """List the byte offsets of all 4-byte words in chunks of `chunk` bytes."""
+    """Return the byte offsets of all 4-byte words in chunks of `chunk` bytes at these offsets."""
     return [offset + byte for offset in offsets for byte in range(0, max(chunk, 1), BANK_BYTES)]
 
 
 def _count_bank_transactions(offsets: list[int]) -> int:
-    """Count the transactions of a phase: the most different words in one bank."""
+    """Return the transactions of a phase: the largest number of different words in one bank."""
     words = {offset // BANK_BYTES for offset in offsets}
     counts = [0] * BANKS
     for word in words:
@@ -271,12 +274,12 @@ def _count_bank_transactions(offsets: list[int]) -> int:
 
 
 def _count_least_transactions(offsets: list[int]) -> int:
-    """Count the transactions of a phase whose words are spread evenly over the banks."""
+    """Return the transactions of a phase if its words were spread evenly over the banks."""
     return -(-len({offset // BANK_BYTES for offset in offsets}) // BANKS)
 
 
 def find_byte_offset(layout: SharedLayout, row: int, byte: int) -> int:
-    """Return the offset in the tile of a byte of a row."""
+    """Return the offset in the tile of a byte of a row, by the layout's panels and swizzle or its placement."""
     if layout.placement is not None:
         column, inner = divmod(byte, layout.element_bytes)
         return element_slots(layout.placement)[row * layout.shape[-1] + column] * layout.element_bytes + inner
@@ -296,7 +299,7 @@ ACCUMULATOR_LANES = mma_accumulator((16, 8), 1, 1).threads[:2]
 def find_shared_accesses(
     kernel: tile.Kernel, fragments: Mapping[str, Fragment], nest_layout: Callable[[tile.Parallel], Fragment]
 ) -> Iterator[SharedAccess]:
-    """Yield every access to a shared tile, in program order, given the layouts of the registers."""
+    """Yield the pattern of every access to a shared tile in program order, by mechanisms and register layouts."""
     scattered = frozenset(name for name, fragment in fragments.items() if fragment.threads[:2] == ACCUMULATOR_LANES)
     placed = {given.buffer for given in kernel.layouts if isinstance(given.layout, tile.Placement)}
     for stmt in tile.walk_statements(kernel.body):
@@ -324,7 +327,7 @@ def find_shared_accesses(
 
 
 def _is_ldmatrix_copy(op: tile.TileOp, fragments: Mapping[str, Fragment]) -> bool:
-    """Return True if ldmatrix makes this copy to a fragment."""
+    """Return True if ldmatrix can make this copy of a shared tile to a fragment."""
     if not isinstance(op, Copy):
         return False
     source, destination = op.regions
@@ -335,7 +338,7 @@ def _is_ldmatrix_copy(op: tile.TileOp, fragments: Mapping[str, Fragment]) -> boo
 def _find_copy_pattern(
     op: tile.TileOp, place: int, fragments: Mapping[str, Fragment], scattered: frozenset[str]
 ) -> AccessPattern:
-    """Return the pattern in which threads reach the tile at `place` of a copy: the layout of the other side."""
+    """Return the pattern in which threads access region `place`: the other side's layout, else rows or accumulator."""
     by_default: AccessPattern = "accumulator" if {region.buffer.name for region in op.regions} & scattered else "rows"
     own, others = op.regions[place], [r for i, r in enumerate(op.regions) if i != place]
     other = fragments.get(others[0].buffer.name) if len(others) == 1 else None
@@ -350,7 +353,8 @@ def _find_nest_accesses(
     fragments: Mapping[str, Fragment],
     nest_layout: Callable[[tile.Parallel], Fragment],
 ) -> Iterator[SharedAccess]:
-    """Yield the accesses of a nest to shared tiles, each in the nest's layout where its indices are the loops."""
+    """Yield a nest's accesses to shared tiles: sweeps in its layout, or else by rows, by columns or as an
+    accumulator."""
     fastest = nest.vars[-1]
     found = list(find_element_accesses(nest.body))
     used = {access.buffer.name for _, access in found}
@@ -365,7 +369,7 @@ def _find_nest_accesses(
 
 
 def _map_dimensions(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[int, ...] | None:
-    """Return the number of the nest's variable behind each index; None unless each occurs once, over its dimension."""
+    """Return the number of the nest variable that is each index; None unless each variable occurs once, in full."""
     place = {var: i for i, var in enumerate(nest.vars)}
     dims = tuple(place[i] for i in indices if isinstance(i, tile.Var) and i in place)
     if sorted(dims) != list(range(len(nest.vars))) or len(dims) != len(indices):

@@ -22,8 +22,8 @@ _SAMPLED_RUNS = 8
 
 
 def find_conflict_factors(nest: tile.Parallel, assignment: LayoutAssignment) -> dict[str, float]:
-    """Return, by tile, how many times longer the nest's worst access takes than without bank conflicts. Tiles with
-    indices that depend on data are left out."""
+    """Return, by shared tile, how many times longer the nest's worst access takes than without bank conflicts. Tiles
+    with indices that depend on data are left out."""
     layout = assignment.nest_layout(nest)
     bound = {s.var: s.value for s in tile.walk_statements(nest.body) if isinstance(s, tile.Bind)}
     places = {var: place for place, var in enumerate(nest.vars)}
@@ -41,8 +41,8 @@ def find_conflict_factors(nest: tile.Parallel, assignment: LayoutAssignment) -> 
 def _compute_conflict_factor(
     shared: SharedLayout, size: int, layout: Fragment, extents: tuple[int, ...], forms: tuple[_IndexForm, ...]
 ) -> float | None:
-    """Return how many times longer an access takes than without bank conflicts, for elements of `size` bytes; None
-    where indices depend on data. Cached: an operation may become hundreds of nests of the same forms."""
+    """Return how many times longer an access takes than without bank conflicts; None where an index depends on data.
+    Cached: an operation may become hundreds of nests of the same forms."""
     lanes = [layout.thread_offset(lane) for lane in range(min(atoms.BANKS, layout.thread_count))]
     count = min(layout.register_count, _SAMPLED_RUNS * max(atoms.CHUNK // size, 1))
     reached = []
@@ -59,7 +59,7 @@ def _compute_conflict_factor(
 
 
 def _find_byte(layout: SharedLayout, forms: Sequence[_IndexForm], point: tuple[int, ...]) -> int | None:
-    """Return the byte of the tile that is reached at a point of the nest; None where it depends on data."""
+    """Return the byte offset in the tile that is accessed at a point of the nest; None if an index depends on data."""
     place = column = 0
     for form, extent in zip(forms, layout.shape, strict=True):
         index = _evaluate_form(form, point)
@@ -89,7 +89,8 @@ _IndexForm: TypeAlias = "int | _NestVariable | _BinaryForm | None"
 
 
 def _build_form(expr: tile.Expr, places: Mapping[tile.Var, int], bound: Mapping[tile.Var, tile.Expr]) -> _IndexForm:
-    """Return the form of an index. Variables that are the same for all lanes count as 0."""
+    """Return an index as arithmetic on the nest's variables by number; None where it depends on data. Variables that
+    are the same for all lanes count as 0."""
     match expr:
         case tile.Const(value=int(value)):
             return int(value)
@@ -106,7 +107,7 @@ def _build_form(expr: tile.Expr, places: Mapping[tile.Var, int], bound: Mapping[
 
 
 def _evaluate_form(form: _IndexForm, point: tuple[int, ...]) -> int | None:
-    """Evaluate a form at a point of the nest."""
+    """Return an index form's value at a point of the nest; None where it depends on data or divides by 0."""
     match form:
         case None | int():
             return form
@@ -136,8 +137,8 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 
 
 def _count_transactions(reached: list[list[int]], size: int) -> tuple[int, int]:
-    """Count the transactions of a warp, register by register, and those that the words need. Contiguous registers are
-    one access of a lane, of up to 16 bytes."""
+    """Return the transactions that a warp's accesses take, given bytes by register and lane, and how many they need.
+    Contiguous registers are one access of a lane, of up to 16 bytes."""
     run = atoms.CHUNK // size
     while run > 1 and not _are_contiguous(reached, run, size):
         run //= 2
@@ -148,7 +149,7 @@ def _count_transactions(reached: list[list[int]], size: int) -> tuple[int, int]:
 
 
 def _are_contiguous(reached: list[list[int]], run: int, size: int) -> bool:
-    """Return True if each `run` registers of a thread are contiguous, and aligned to their size."""
+    """Return True if each group of `run` registers is contiguous in every lane, and aligned to its size."""
     if len(reached) % run:
         return False
     for place, row in enumerate(reached):

@@ -20,7 +20,9 @@ VersionTiles = Mapping[tile.Buffer, tile.Buffer]
 
 
 def find_versioned_tiles(kernel: tile.Kernel) -> dict[tile.Buffer, tile.Buffer]:
-    """Return the tiles of which every statement names one version."""
+    """Return tiles of 3 dimensions or more whose leading index names one version everywhere, each with its
+    one-version tile. They are shared or in tensor memory; a tile from which scales are copied has two dimensions or
+    more."""
     copies = (s for s in tile.walk_statements(kernel.body) if isinstance(s, ScaleCopy))
     rows = {s.regions[0].buffer for s in copies}  # whose versions are tiles of one dimension
     held = (b for b in kernel.buffers if b.scope in ("shared", "tmem") and len(b.shape) > 2 - (b in rows))
@@ -32,7 +34,7 @@ def find_versioned_tiles(kernel: tile.Kernel) -> dict[tile.Buffer, tile.Buffer]:
 
 
 def _walk_leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
-    """Yield operations and nests; of enclosing statements, what they read themselves."""
+    """Yield every statement at any depth, but nothing inside an elementwise nest."""
     for stmt in body:
         yield stmt
         if not isinstance(stmt, tile.Parallel):
@@ -41,7 +43,7 @@ def _walk_leaves(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Stmt]:
 
 
 def _find_version_index(stmt: tile.Stmt, buffer: tile.Buffer) -> tuple[tile.Expr, ...] | None:
-    """Return the index of the version that the statement touches, if any; None where it may touch several."""
+    """Return (leading index,) of the version that a statement touches, () if none; None if it may touch several."""
     if isinstance(stmt, tile.TileOp):
         regions = [r for r in stmt.regions if r.buffer == buffer]
         is_loaded = any(e.buffer == buffer for e in find_loads((stmt,)))
@@ -58,7 +60,7 @@ def _find_version_index(stmt: tile.Stmt, buffer: tile.Buffer) -> tuple[tile.Expr
 
 
 def rewrite_to_versions(stmt: tile.Stmt, versions: VersionTiles) -> tile.Stmt:
-    """Rewrite the statement, and all in it, to the tiles of one version."""
+    """Return the statement with versioned tiles replaced by tiles of one version, and the indices in `versions`."""
     match stmt:
         case tile.TileOp():
             indices = tuple(r.start[0] if r.buffer in versions else None for r in stmt.regions)
@@ -77,18 +79,18 @@ def rewrite_to_versions(stmt: tile.Stmt, versions: VersionTiles) -> tile.Stmt:
 
 
 def carry_versions(op: tile.TileOp, made: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-    """Give the statements made of an operation the versions that it names, of the tiles that they touch."""
+    """Return the statements made from an operation, with its version indices for the tiles that they touch."""
     index = {r.buffer: v for r, v in zip(op.regions, op.versions, strict=False) if v is not None}
     return tuple(_add_versions(stmt, index) for stmt in made) if index else made
 
 
 def _normalise_versions(versions: tuple[tile.Expr | None, ...]) -> tuple[tile.Expr | None, ...]:
-    """Return the versions, or () where all are None, as operations store them."""
+    """Return the version indices, or () where all are None."""
     return versions if any(index is not None for index in versions) else ()
 
 
 def _add_versions(stmt: tile.Stmt, index: Mapping[tile.Buffer, tile.Expr]) -> tile.Stmt:
-    """Give a statement, and all in it, the versions of the tiles that it touches."""
+    """Return the statement, and all nested in it, with the version indices of the tiles that it touches."""
     match stmt:
         case tile.TileOp():
             return replace(stmt, versions=_normalise_versions(tuple(index.get(r.buffer) for r in stmt.regions)))
@@ -100,12 +102,12 @@ def _add_versions(stmt: tile.Stmt, index: Mapping[tile.Buffer, tile.Expr]) -> ti
 
 
 def _name_nest_versions(nest: tile.Parallel, index: Mapping[str, tile.Expr]) -> tile.Parallel:
-    """Set the versions of a nest, by names of tiles."""
+    """Return the nest with these version indices, by the names of tiles."""
     return replace(nest, versioned=tuple(index), versions=tuple(index.values()))
 
 
 def _rewrite_elements(body: tuple[tile.Stmt, ...], versions: VersionTiles) -> tuple[tile.Stmt, ...]:
-    """Rewrite the statements of a nest."""
+    """Return a nest's statements with stores and loads of versioned tiles on the tiles of one version."""
 
     def drop_version_index(part: tile.Expr) -> tile.Expr:
         """Return a load of a versioned tile as one of its one-version tile, without the index of the version."""
@@ -114,7 +116,7 @@ def _rewrite_elements(body: tuple[tile.Stmt, ...], versions: VersionTiles) -> tu
         return tile.Load(versions[part.buffer], part.indices[1:])
 
     def rewrite_statement(stmt: tile.Stmt) -> tile.Stmt:
-        """Rewrite a store, and the loads of any statement."""
+        """Return the statement with its loads, and a store's tile, on the tiles of one version."""
         stmt = map_expressions(stmt, lambda expr: rewrite_expression(expr, drop_version_index))
         if not isinstance(stmt, tile.Store) or stmt.buffer not in versions:
             return stmt
@@ -124,7 +126,7 @@ def _rewrite_elements(body: tuple[tile.Stmt, ...], versions: VersionTiles) -> tu
 
 
 def get_named_versions(stmt: tile.Stmt) -> dict[str, tile.Expr]:
-    """Return the version of each tile that the statement names, by the tile's name."""
+    """Return the version index that a statement names for each tile, by the tile's name."""
     match stmt:
         case tile.TileOp():
             pairs = zip(stmt.regions, stmt.versions, strict=False)

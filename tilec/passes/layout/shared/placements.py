@@ -23,7 +23,8 @@ from tilec.support.source import Span
 
 
 def build_placement(buffer: tile.Buffer, given: IndexMap, span: Span) -> tile.Placement | int:
-    """Return the width of the swizzle with the map's order of elements, or else the map."""
+    """Return the swizzle width (0: none) that orders a tile's elements as the given map does, else the map as a
+    placement."""
     places, extents = _linearise_map(buffer, given, span)
     for layout in list_candidate_layouts(buffer):
         if math.prod(extents) == len(places) and _has_same_places(layout, places):
@@ -40,8 +41,8 @@ def build_placement(buffer: tile.Buffer, given: IndexMap, span: Span) -> tile.Pl
 def _linearise_map(
     buffer: tile.Buffer, given: IndexMap, span: Span, among: tuple[int, ...] = ()
 ) -> tuple[list[int], list[int]]:
-    """Return the linear index of each element, in row-major order, and the extents of the map's results: `among`, or
-    those that the elements reach."""
+    """Return each element's place by a map, and result extents (`among` or those reached); refuse clashes and
+    negatives."""
     try:
         found = [evaluate_index(index, given.shape, given.vars) for index in given.indices]
     except NoValue:
@@ -67,7 +68,7 @@ MAX_CHECKED_ELEMENTS = 1 << 16  # elements of a tensor whose places are checked 
 
 
 def check_tensor_map(tensor: tile.Buffer, given: IndexMap, span: Span) -> IndexMap:
-    """Return the map if it permutes the elements of the tensor. Of a large tensor only a corner is checked."""
+    """Return the map if it permutes a tensor's elements, else refuse it; of a large tensor, check only a corner."""
     ranges = {var: (0, extent - 1) for var, extent in zip(given.vars, given.shape, strict=True)}
     reached = [value_interval(index, ranges) for index in given.indices]
     if any(low < 0 or high == math.inf for low, high in reached):
@@ -83,7 +84,7 @@ def check_tensor_map(tensor: tile.Buffer, given: IndexMap, span: Span) -> IndexM
 
 
 def remap_indices(tensor: tile.Buffer, given: IndexMap, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
-    """Return the mapped indices of an element."""
+    """Return the indices at which a tensor stores an element under the given map."""
     ranges = {var: (0, extent - 1) for var, extent in zip(given.vars, given.shape, strict=True)}
     extents = tuple(int(value_interval(index, ranges)[1]) + 1 for index in given.indices)
     values = dict(zip(given.vars, (cast_expr(i, INT32) for i in indices), strict=True))
@@ -92,12 +93,12 @@ def remap_indices(tensor: tile.Buffer, given: IndexMap, indices: tuple[tile.Expr
 
 
 def build_bounds_condition(tensor: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
-    """Return the condition under which the element exists; None if always."""
+    """Return the condition that the indices are inside the tensor; None if that is certain."""
     return build_range_condition(zip(indices, tensor.shape, strict=True))
 
 
 def _has_same_places(layout: SharedLayout, places: list[int]) -> bool:
-    """Return True if the layout has every element at its index in `places`."""
+    """Return True if the layout puts every element, in row-major order, at its index in `places`."""
     size, columns = layout.element_bytes, layout.shape[-1]
     return all(
         find_byte_offset(layout, number // columns, number % columns * size) == place * size
@@ -106,7 +107,8 @@ def _has_same_places(layout: SharedLayout, places: list[int]) -> bool:
 
 
 def _refuse_map(buffer: tile.Buffer, span: Span, reason: str) -> NoReturn:
-    """Refuse a map that does not give each element a place of its own. Errors: `layout-map`."""
+    """Raise the error `layout-map` for a map that is not a valid layout of the buffer, with the reason. Errors:
+    `layout-map`."""
     raise_error(
         "layout-map",
         f"this map is not a valid layout of {buffer.name}",

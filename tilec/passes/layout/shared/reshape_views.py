@@ -18,13 +18,13 @@ DimensionGroup = tuple[range, range]
 
 
 def resize_shape(shape: tuple[int, ...], dtype: DType, other: DType) -> tuple[int, ...] | None:
-    """Return the shape whose rows have the same bytes in elements of the other type; None where there is none."""
+    """Return the shape of the same bytes in elements of another type, row by row; None where a row does not divide."""
     row, rest = divmod(shape[-1] * dtype.bits, other.bits)
     return None if rest else (*shape[:-1], row)
 
 
 def match_dimensions(view_shape: tuple[int, ...], source_shape: tuple[int, ...]) -> Iterator[DimensionGroup]:
-    """Yield dimensions of two shapes that correspond: the smallest groups with as many elements."""
+    """Yield the smallest groups of neighbouring dimensions, one range of each shape, with equally many elements."""
     ends = [list(accumulate(shape, operator.mul)) for shape in (view_shape, source_shape)]
     first = (0, 0)
     for count in sorted(set(ends[0]) & set(ends[1])):
@@ -34,7 +34,7 @@ def match_dimensions(view_shape: tuple[int, ...], source_shape: tuple[int, ...])
 
 
 def map_view_indices(view: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[tile.Expr, ...]:
-    """Return the indices in `source` of an element of its view."""
+    """Return the indices in `source` of the element that has these indices in its view of another shape."""
     found: list[tile.Expr] = []
     for view_dims, source_dims in match_dimensions(view.shape, source.shape):
         whole = fold_expr(linearise_indices([indices[d] for d in view_dims], [view.shape[d] for d in view_dims]))
@@ -49,7 +49,7 @@ def map_view_indices(view: tile.Buffer, source: tile.Buffer, indices: tuple[tile
 
 
 def build_view_condition(view: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tile.Expr | None:
-    """Return the condition without which an index leaves a tensor's view for another element; None if none does."""
+    """Return the condition that these indices stay inside a tensor's view; None if the source's own bounds suffice."""
     if source.scope != "global":
         return None
     return build_range_condition(
@@ -74,7 +74,7 @@ def build_range_condition(indices: Iterable[tuple[tile.Expr, int]]) -> tile.Expr
 
 
 def linearise_indices(indices: list[tile.Expr], shape: list[int]) -> tile.Expr:
-    """Return the index of an element in row-major order."""
+    """Return the row-major index of the element with these indices in this shape."""
     total: tile.Expr = tile.int32_const(0)
     for index, extent in zip(indices, shape, strict=True):
         total = add_exprs(scale_expr(total, extent), cast_expr(index, INT32))
@@ -84,7 +84,8 @@ def linearise_indices(indices: list[tile.Expr], shape: list[int]) -> tile.Expr:
 def list_source_indices(
     view: tile.Buffer, source: tile.Buffer, indices: tuple[tile.Expr, ...]
 ) -> tuple[tuple[tile.Expr, ...], ...]:
-    """Return the indices in `source` of the elements that make up an element of the view, or that contain it."""
+    """Return the indices of the source elements that make up one element of the view, or of the one that contains
+    it."""
     ratio = max(view.dtype.bits // source.dtype.bits, 1)
     shape = resize_shape(view.shape, view.dtype, source.dtype)
     assert shape is not None, "a view has whole elements in each row"
@@ -99,7 +100,7 @@ def list_source_indices(
 
 
 def assemble_view_element(view: tile.Buffer, loads: list[tile.Load], indices: tuple[tile.Expr, ...]) -> tile.Expr:
-    """Return an element of the view, from the loads of its source."""
+    """Return an element of the view, assembled from, or cut out of, the loads of its source."""
     wide, narrow = view.dtype.bits, loads[0].dtype.bits
     if wide == narrow:
         return reinterpret_as(loads[0], view.dtype)
@@ -120,7 +121,7 @@ def assemble_view_element(view: tile.Buffer, loads: list[tile.Load], indices: tu
 
 
 def extract_part(value: tile.Expr, dtype: DType, number: int) -> tile.Expr:
-    """Return part `number` of a value that is split into elements of a narrower type."""
+    """Return part `number`, from the lowest bits, of a value that is split into elements of a narrower type."""
     if value.dtype.bits == dtype.bits:
         return reinterpret_as(value, dtype)
     word = _UNSIGNED_TYPES[value.dtype.bits]
@@ -129,7 +130,7 @@ def extract_part(value: tile.Expr, dtype: DType, number: int) -> tile.Expr:
 
 
 def reinterpret_as(value: tile.Expr, dtype: DType) -> tile.Expr:
-    """Reinterpret the bits as another type."""
+    """Return the value with its bits read as another type; the value itself if it has that type."""
     return value if value.dtype == dtype else tile.Call("reinterpret", (value,), dtype)
 
 

@@ -20,20 +20,20 @@ _SUFFIX = ".turned"
 
 
 def is_operand_transposition(stmt: tile.Stmt) -> bool:
-    """Return True if the statement transposes an operand, and is no T.transpose of the kernel."""
+    """Return True if the statement transposes an operand into a tile that the compiler has added."""
     return isinstance(stmt, Transpose) and is_transposed_operand(stmt.regions[1].buffer)
 
 
 def is_transposed_operand(buffer: tile.Buffer) -> bool:
-    """Return True if the tile holds a transposed operand."""
+    """Return True if the tile was added to hold a transposed operand, by its name."""
     return buffer.name.endswith(_SUFFIX)
 
 
 def transpose_operands(
     op: Gemm, fits: Callable[[Gemm], bool], buffer: Callable[[tile.Buffer], tile.Buffer]
 ) -> tuple[tuple[Transpose, ...], Gemm]:
-    """Return the transpositions before a T.gemm after which it `fits`, and the new T.gemm; none where it fits already,
-    or never. `buffer` adds a shared tile."""
+    """Return transpositions of shared operands after which `fits` accepts a product, and that product; else () and
+    itself. `buffer` adds a shared tile."""
     kind = op.regions[0].buffer.dtype
     if fits(op) or kind.bits not in (8, 32) or not all(r.is_whole for r in op.regions):
         return (), op

@@ -21,6 +21,7 @@ length, while the solver's work grows with the cycles."""
 
 
 def is_compound(stmt: tile.Stmt) -> bool:
+    """Return True if the statement is a pipelined loop or contains one."""
     return bool(find_pipelined_loops((stmt,)))
 
 
@@ -42,8 +43,9 @@ class CompoundCost:
 def compute_compound_cost(
     stmt: tile.Stmt, decided: Mapping[tile.Var, tuple[Problem, Schedule]], flat: Callable[[tile.Stmt], CompoundCost]
 ) -> CompoundCost:
-    """Return the cost of a statement. `decided` has the pipelined loops inside by variable, with their slots numbered
-    alike; `flat` prices a statement without any."""
+    """Return a statement's cycles and the cycles it holds each slot: inner loops by schedule, others by `flat`. Of
+    two branches the longer one counts, of a loop at most 8 iterations. `decided` has the pipelined loops inside by
+    variable, with their slots numbered alike; `flat` prices a statement without any."""
     if not is_compound(stmt):
         return flat(stmt)
     parts = [
@@ -61,12 +63,13 @@ def compute_compound_cost(
 
 
 def count_priced_iterations(loop: tile.For | tile.While) -> int:
+    """Return the iterations of a loop that are priced: its trip count, or 8 if that is larger or unknown."""
     known = get_static_trip_count(loop) if isinstance(loop, tile.For) else None
     return PRICED_TRIP_COUNT if known is None else min(known, PRICED_TRIP_COUNT)
 
 
 def _compute_pipelined_cost(problem: Problem, schedule: Schedule, trip_count: int) -> CompoundCost:
-    """Return the cost of `trip_count` iterations of a pipelined loop."""
+    """Return the cost of `trip_count` iterations of a pipelined loop with this schedule."""
     if not trip_count:
         return CompoundCost(0, {})
     done = max((start + op.latency for op, start in zip(problem.ops, schedule.start, strict=True)), default=0)

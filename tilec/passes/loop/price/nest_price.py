@@ -24,7 +24,7 @@ SUBNORMAL_EXP2 = 3
 
 
 def count_nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math: bool) -> list[Demand]:
-    """Return the demands of a nest that `threads` run together; `layout` says which elements each thread has."""
+    """Return the demands of a nest, run by `threads` together: its loads, stores, special functions and operations."""
     in_registers = all(s.buffer.in_registers for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store))
     elements = math.prod(nest.extents)
     found: list[Demand] = []
@@ -56,7 +56,7 @@ def count_nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast
 
 
 def _find_per_element_parts(expr: tile.Expr, nest: tile.Parallel) -> Iterator[tile.Expr]:
-    """Yield the parts that are computed for each element of the nest, and all loads."""
+    """Yield the subexpressions whose value differs for each element of the nest, and all loads."""
     if isinstance(expr, tile.Load) or is_per_element(expr, nest):
         yield expr
     for part in tile.direct_operands(expr):
@@ -64,7 +64,7 @@ def _find_per_element_parts(expr: tile.Expr, nest: tile.Parallel) -> Iterator[ti
 
 
 def _count_distinct_loads(load: tile.Load, nest: tile.Parallel, layout: Fragment) -> int:
-    """Return how many elements a thread loads: the distinct values of the nest variables in the load's indices."""
+    """Return how many different elements one thread loads: distinct values of the nest variables in the indices."""
     used = {e for e in tile.walk_expr(load) if isinstance(e, tile.Var)}
     dims = [dim for dim, var in enumerate(nest.vars) if var in used]
     offsets = map(layout.register_offset, range(layout.register_count))
@@ -72,5 +72,5 @@ def _count_distinct_loads(load: tile.Load, nest: tile.Parallel, layout: Fragment
 
 
 def is_per_element(expr: tile.Expr, nest: tile.Parallel) -> bool:
-    """Return whether the value differs along every dimension of the nest."""
+    """Return whether the expression depends on every variable of the nest."""
     return {*nest.vars} <= {e for e in tile.walk_expr(expr) if isinstance(e, tile.Var)}

@@ -38,16 +38,17 @@ class ProductSteps:
 
     @property
     def exposed_cycles(self) -> int:
-        """The cycles for which an iteration waits for the operands of its first step."""
+        """Return the cycles for which an iteration waits for the operands of its first step."""
         return self.latency + self.transfer
 
 
 def count_steps_along_k(product: Gemm) -> int:
+    """Return the number of steps of 256 bits along K of a product, at least 1."""
     return max(get_gemm_shape(product)[2] * product.regions[0].buffer.dtype.bits // STEP_BITS, 1)
 
 
 def price_product_steps(product: Stmt, demands: Sequence[Demand], target: Target) -> ProductSteps | None:
-    """Price the steps of an mma.sync product that reads an operand from shared memory; None for other statements."""
+    """Return the steps along K of an mma.sync product whose operands ldmatrix reads; None for other statements."""
     prices = {d.kind: target.price(d.kind, **dict(d.parameters)) for d in demands}
     if not isinstance(product, Gemm) or set(prices) != {_READ_KIND, _MULTIPLY_KIND}:
         return None
@@ -59,7 +60,7 @@ def price_product_steps(product: Stmt, demands: Sequence[Demand], target: Target
 
 
 def add_first_step_wait(op: Op, steps: ProductSteps, demands: Sequence[Demand], target: Target) -> Op:
-    """Add the wait for the first step to a product's op: its warps are busy, its tensor cores not yet."""
+    """Return a product's op with the wait for its first operands added: busy longer, tensor cores in use later."""
     products = [target.price(d.kind, **dict(d.parameters)) for d in demands if d.kind == _MULTIPLY_KIND]
     computes = {slot for timing in products for slot, _, _ in timing.uses} - {_ISSUE_SLOT}
     uses, wait = [], steps.exposed_cycles
@@ -73,7 +74,7 @@ def add_first_step_wait(op: Op, steps: ProductSteps, demands: Sequence[Demand], 
 
 
 def move_loads_into_products(ops: tuple[Op, ...], statements: Sequence[Stmt], target: Target) -> tuple[Op, ...]:
-    """Move the unit use of prefetches to the products that they run beside; the prefetches themselves only issue."""
+    """Return the ops with the units of interleaved prefetches moved to their products; the prefetches only issue."""
     made = list(ops)
     for at, op in enumerate(ops):
         if not is_interleaved_load(statements, at):
@@ -92,7 +93,7 @@ def move_loads_into_products(ops: tuple[Op, ...], statements: Sequence[Stmt], ta
 
 
 def _merge_uses(uses: Sequence[Use]) -> tuple[Use, ...]:
-    """Merge uses of the same slot, one behind the other."""
+    """Return the uses with those of one slot merged: their cycles summed, from the first offset on."""
     merged: dict[int, Use] = {}
     for use in sorted(uses, key=lambda use: (use.slot, use.offset)):
         known = merged.get(use.slot)

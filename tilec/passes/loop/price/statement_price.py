@@ -45,9 +45,9 @@ class _CostPart:
 def price_statement(
     stmt: tile.Stmt, assignment: LayoutAssignment, target: Target, groups: int = 1, replays: Sequence[tile.Bind] = ()
 ) -> tuple[int, int, Uses]:
-    """Return the issue cycles of a statement, its latency, and its use of each slot (cycles, first cycle). The price is
-    for one of `groups` warpgroups; of two branches the longer one counts. `replays` are binds that are evaluated again
-    where the statement uses them (see `analysis.scalar_definitions`)."""
+    """Return, for one of `groups` warpgroups, a statement's issue cycles, latency, and use of slots (cycles, first
+    cycle). Of two branches the longer one counts. `replays` are binds that are evaluated again where the statement uses
+    them (see `analysis.scalar_definitions`)."""
     if isinstance(stmt, tile.If) and stmt.orelse:
         branches = (replace(stmt, orelse=()), replace(stmt, then=stmt.orelse, orelse=()))
         prices = (price_statement(branch, assignment, target, groups, replays) for branch in branches)
@@ -80,19 +80,19 @@ def price_statement(
 
 
 def count_demands(stmt: tile.Stmt, assignment: LayoutAssignment) -> tuple[Demand, ...]:
-    """Return the demands of a statement and of all nested ones; of a loop of unknown trip count, one iteration."""
+    """Return the demands of a statement and all nested ones, times known trip counts; a minimal one if it has none."""
     total = [replace(d, times=part.times) for part in _split_into_parts(stmt, assignment) for d in part.demands]
     return tuple(total) or _minimal_demand(assignment)
 
 
 def is_asynchronous(stmt: tile.Stmt) -> bool:
-    """Return whether the statement only starts work that a wait completes."""
+    """Return whether the statement is a TMA, cp.async, wgmma or tcgen05 operation, which it only starts."""
     return isinstance(stmt, tile.TileOp) and stmt.via in _ASYNCHRONOUS_MECHANISMS
 
 
 def _count_load_cycles(loads: Sequence[Timing], chain: int) -> int:
-    """Return the cycles until the last of the loads is complete. Loads issue back to back, so that their waits overlap,
-    except where the address of one is the result of another."""
+    """Return the cycles until the last of the loads is complete, `chain` of them waiting for one another. Loads issue
+    back to back, so that their waits overlap, except where the address of one is the result of another."""
     transfers = [max((offset + cycles for _, cycles, offset in t.uses), default=0) for t in loads]
     waits = sorted((t.latency - transfer for t, transfer in zip(loads, transfers, strict=True)), reverse=True)
     return sum(transfers) + sum(waits[:chain])
@@ -108,18 +108,19 @@ def _is_load_demand(demand: Demand) -> bool:
 
 
 def _find_memory_loads(expr: tile.Expr) -> list[tile.Load]:
+    """Return the loads from tensors and shared tiles in an expression, also those in indices."""
     own = [expr] if isinstance(expr, tile.Load) and expr.buffer.scope in _MEMORY_SCOPES else []
     return own + [load for part in tile.direct_operands(expr) for load in _find_memory_loads(part)]
 
 
 def _count_chained_loads(expr: tile.Expr) -> int:
-    """Return the length of an expression's longest chain of dependent loads."""
+    """Return the length of an expression's longest chain of loads from memory whose indices need one another."""
     is_one = isinstance(expr, tile.Load) and expr.buffer.scope in _MEMORY_SCOPES
     return is_one + max((_count_chained_loads(part) for part in tile.direct_operands(expr)), default=0)
 
 
 def _only_fills_registers(stmt: tile.Stmt) -> bool:
-    """Return whether a statement only loads values to registers, unchanged."""
+    """Return whether a statement only loads values to registers, without conversion or loaded indices."""
     match stmt:
         case tile.TileOp(regions=(source, destination)):
             return destination.buffer.in_registers and source.buffer.dtype == destination.buffer.dtype
@@ -136,7 +137,7 @@ def _only_fills_registers(stmt: tile.Stmt) -> bool:
 def _split_into_parts(
     stmt: tile.Stmt, assignment: LayoutAssignment, times: int = 1, outer: tile.Stmt | None = None
 ) -> tuple[_CostPart, ...]:
-    """Return the parts of a statement in execution order, its address and guard loads first."""
+    """Return the cost parts of a statement in execution order, the loads of addresses and guards first."""
     outer = outer or stmt
     # A loop evaluates its bounds once, and its body in each iteration.
     before = _address_and_guard_loads(stmt, assignment, times, stmt is not outer)
@@ -165,7 +166,7 @@ def _split_into_parts(
 def _find_replayed_loads(
     stmt: tile.Stmt, assignment: LayoutAssignment, replays: Sequence[tile.Bind]
 ) -> Iterator[_CostPart]:
-    """Yield the loads in the replayed binds that the statement uses."""
+    """Yield one cost part with the memory loads of the replayed binds that a statement uses; nothing without any."""
     values: dict[tile.Var, tile.Expr] = {}
     for bind in replays:
         values[bind.var] = tile.substitute_variables(bind.value, values)
@@ -181,7 +182,8 @@ def _find_replayed_loads(
 def _address_and_guard_loads(
     stmt: tile.Stmt, assignment: LayoutAssignment, times: int, is_nested: bool
 ) -> _CostPart | None:
-    """Return the loads that a statement's addresses and guards depend on, and the access of a scalar statement."""
+    """Return the loads of a statement's addresses and guards, and a store that needs them, as a cost part; None
+    without any."""
     exprs = list(list_expressions(stmt))
     if isinstance(stmt, tile.TileOp):
         exprs = [e for region in stmt.regions for e in region.start]
@@ -200,17 +202,18 @@ def _address_and_guard_loads(
 def _demand_per_thread(
     asks: Callable[[tile.Buffer, int, int], tuple[Demand, ...]], buffer: tile.Buffer, assignment: LayoutAssignment
 ) -> tuple[Demand, ...]:
-    """Return the demand of one element loaded or stored by each thread."""
+    """Return the demands of one element of the buffer loaded or stored by each thread."""
     threads = assignment.kernel.threads
     return asks(buffer, threads * buffer.dtype.bytes, threads)
 
 
 def _minimal_demand(assignment: LayoutAssignment) -> tuple[Demand, ...]:
+    """Return the demand of one operation by each thread."""
     return (make_demand("elementwise", ops=1, elements=1, threads=assignment.kernel.threads),)
 
 
 def build_pricing_context(assignment: LayoutAssignment) -> LoweringContext:
-    """Return a context for prices, through which nothing can be registered."""
+    """Return a lowering context for prices; whoever asks it for a tensor map or a scratch tile gets an error."""
 
     def refuse_resource(*_: object) -> NoReturn:
         raise InternalError("prices need no resources")

@@ -23,42 +23,43 @@ from tilec.target.table import Target
 
 
 def detect_pipelines(kernel: tile.Kernel, target: Target) -> tile.Kernel:
-    """Return the kernel with its load-use loops pipelined."""
+    """Return the kernel with each serial loop that loads and multiplies tiles made a pipelined one, where possible."""
     found = {loop.var for loop in find_serial_loops(kernel) if why_not_pipelined(kernel, loop, target) is None}
 
     def pipeline_loop(stmt: tile.Stmt) -> tile.Stmt:
+        """Return a found loop as a pipelined one; any other statement as it is."""
         return replace(stmt, kind="pipelined") if isinstance(stmt, tile.For) and stmt.var in found else stmt
 
     return replace(kernel, body=rewrite_statements(kernel.body, pipeline_loop)) if found else kernel
 
 
 def find_serial_loops(kernel: tile.Kernel) -> Iterator[tile.For]:
-    """Yield the serial loops that load a tile in each iteration, in program order."""
+    """Yield the serial loops that copy from a tensor to a shared tile in each iteration, in program order."""
     for loop in tile.walk_statements(kernel.body):
         if isinstance(loop, tile.For) and loop.kind == "serial" and any(find_loads(loop)):
             yield loop
 
 
 def find_loads(loop: tile.For) -> Iterator[tile.TileOp]:
-    """Return the loads from tensors to shared tiles that run in each iteration."""
+    """Return the copies from tensors to shared tiles that stand directly in the loop's body."""
     return (stmt for stmt in loop.body if isinstance(stmt, tile.TileOp) and is_load(stmt))
 
 
 def find_detected_loops(written: tile.Kernel, kernel: tile.Kernel) -> tuple[tile.For, ...]:
-    """Return the pipelined loops of `kernel` that are not pipelined in the text, `written`."""
+    """Return the pipelined loops of `kernel` that are not pipelined in the kernel as written."""
     written_spans = {loop.span for loop in find_pipelined_loops(written.body)}
     return tuple(loop for loop in find_pipelined_loops(kernel.body) if loop.span not in written_spans)
 
 
 def has_asynchronous_loads(assignment: LayoutAssignment, loops: tuple[tile.For, ...]) -> bool:
-    """Return whether each loop has an asynchronous load; otherwise there is nothing to overlap."""
+    """Return whether each of these pipelined loops has a load by TMA or cp.async."""
     spans = {loop.span for loop in loops}
     detected_loops = [loop for loop in find_pipelined_loops(assignment.kernel.body) if loop.span in spans]
     return all(any(op.via in ("tma", "cp_async") for op in find_loads(loop)) for loop in detected_loops)
 
 
 def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decider, str] | None:
-    """Return the decider and the reason that only loops marked in the text are pipelined, or None."""
+    """Return who decided, and why, that only loops marked in the text are pipelined; None if others may be."""
     if not options.auto_pipeline:
         return "the command line", "--no-auto-pipeline"
     if options.opt_level < DECIDING_LEVEL:
@@ -67,7 +68,7 @@ def why_not_detected(strategy: Strategy, options: CompileOptions) -> tuple[Decid
 
 
 def why_not_pipelined(kernel: tile.Kernel, loop: tile.For, target: Target) -> str | None:
-    """Return why a loop that loads tiles runs as written, or None."""
+    """Return why a loop that loads tiles runs as written; None if it is or can be pipelined."""
     if loop.kind == "pipelined":
         return None if is_pipelined(loop) else "the kernel sets it: num_stages=0, or one stage for its tiles"
     if loop.kind == "unroll":
@@ -110,7 +111,7 @@ def _are_multiplied(tiles: Sequence[tile.Buffer], loop: tile.For) -> bool:
 
 
 def _why_fixed_order(stmt: tile.Stmt) -> str:
-    """Describe the statement that `_must_keep_order`, as the end of a sentence about it."""
+    """Return the end of a sentence that says why the loop must run a statement in the text's order."""
     match stmt:
         case tile.If() if any(isinstance(s, tile.Break) for s in tile.walk_statements((stmt,))):
             return "may leave the loop"
@@ -129,8 +130,7 @@ def _why_fixed_order(stmt: tile.Stmt) -> str:
 
 
 def _must_keep_order(stmt: tile.Stmt) -> bool:
-    """Return whether a statement forbids reordering the loop: it prints, branches, is atomic or asynchronous, waits, or
-    is a tile operation without known order."""
+    """Return whether a statement forbids pipelining its loop: a branch, print, atomic, wait or unordered operation."""
     match stmt:
         case tile.TileOp():
             return not stmt.order_is_known or stmt.is_asynchronous or stmt.wait is not None

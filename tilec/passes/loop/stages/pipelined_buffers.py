@@ -47,7 +47,7 @@ class LoadedTile:
 def find_loaded_tiles(
     assignment: LayoutAssignment, schedules: Sequence[ScheduledLoop], target: Target
 ) -> tuple[LoadedTile, ...]:
-    """Return the loaded tiles in program order; steps unrolled from one line count once."""
+    """Return each tile that the kernel loads, with its number of versions and the reason, in program order."""
     decided = {one.loop.loop.var: one for one in schedules}
     found: dict[LoadedTile, None] = {}
     for one in assignment.kernels:
@@ -58,7 +58,7 @@ def find_loaded_tiles(
 
 
 def _walk_statements(body: Sequence[Stmt], loops: Loops) -> Iterator[tuple[TileOp | Parallel, Loops]]:
-    """Yield the operations and nests in program order, each with the loops around it."""
+    """Yield the operations and nests in program order, each with the loops around it, the innermost last."""
     for stmt in body:
         if isinstance(stmt, TileOp | Parallel):
             yield stmt, loops
@@ -76,7 +76,8 @@ class _LoadFinder:
     explicit_roles: bool
 
     def find_loads(self, op: TileOp | Parallel, loops: Loops) -> Iterator[LoadedTile]:
-        """Yield the tiles that an operation or nest, with `loops` around it, loads."""
+        """Yield the tiles that an operation or nest loads, with reasons; none by layout conversions, one for all
+        prefetch steps."""
         loop = loops[-1] if loops else None
         line = loop.span.line if loop is not None else None
         if isinstance(op, Parallel):
@@ -109,7 +110,7 @@ class _LoadFinder:
                 yield LoadedTile(name, operand, "shared → registers", op.span.line, line, *how)
 
     def count_versions(self, tile: Buffer, by: str, loops: Loops) -> tuple[int, str]:
-        """Return the versions of a shared tile that is loaded as `by` says, and the reason for that number."""
+        """Return the number of versions of a loaded shared tile, and the reason for it."""
         if not loops:
             return 1, "no loop loads it again"
         if self.explicit_roles:
@@ -132,7 +133,7 @@ class _LoadFinder:
 
 
 def _describe_prefetch(op: Copy) -> tuple[int, str]:
-    """Return the versions of a prefetched fragment, and the reason."""
+    """Return the number of versions of a prefetched fragment, and words for how early its loads are."""
     distance = op.prefetch_distance
     assert distance is not None
     when = f"prefetched {'a step' if distance == 1 else f'{distance} steps'} before its use"
@@ -140,7 +141,7 @@ def _describe_prefetch(op: Copy) -> tuple[int, str]:
 
 
 def _has_room(scheduled_loop: ScheduledLoop, ring: int) -> bool:
-    """Return whether one more version of a ring would fit into shared memory."""
+    """Return whether one more version of the ring would fit into shared memory."""
     problem, depths = scheduled_loop.loop.problem, scheduled_loop.schedule.depth
     own = problem.rings[ring]
     pool = problem.pools[own.pool]
@@ -149,7 +150,7 @@ def _has_room(scheduled_loop: ScheduledLoop, ring: int) -> bool:
 
 
 def _explain_versions(size: int, depth: int, loop: For, *, has_room: bool) -> str:
-    """Describe the versions of a tile, and the reason that there are no more."""
+    """Return words for how many versions a tile has, and why there are no more."""
     most = loop.num_stages
     if most == 1:
         return "one version, as the loop requests"
@@ -161,7 +162,7 @@ def _explain_versions(size: int, depth: int, loop: For, *, has_room: bool) -> st
 
 
 def _explain_serial(assignment: LayoutAssignment, loop: For, by: str, target: Target) -> str:
-    """Return the reason that a loop runs as written."""
+    """Return the reason that a loop is not pipelined and runs as written."""
     if is_pipelined(loop):
         return "pipelined loops run serially with this strategy"
     if by == _BY_THREADS and not any(find_loads(loop)):

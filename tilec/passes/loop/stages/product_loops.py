@@ -58,8 +58,8 @@ class ProductLoop:
 
 
 def find_product_loops(kernel: tile.Kernel, assignment: LayoutAssignment, is_asked: bool) -> tuple[ProductLoop, ...]:
-    """Return the candidates in program order; `assignment` is the same kernel with layouts. If `is_asked`, the number
-    of iterations does not matter."""
+    """Return an unspecialised kernel's mma.sync products with the steps in which they can prefetch fragments, or why
+    not. If `is_asked`, a trip count known only at launch is no obstacle."""
     numbers: dict[IdentityKey[tile.TileOp], int] = {
         IdentityKey(product): number for number, product in enumerate(_find_products(assignment.kernel))
     }
@@ -82,7 +82,8 @@ def _match_product_loop(
     written: AbstractSet[str],
     is_asked: bool,
 ) -> ProductLoop | None:
-    """Return the candidate that a statement of the loop is, or None. `written` are the buffers of the text."""
+    """Return the product loop that a statement of the loop is or has inside, or None. `written` are the buffers of the
+    text."""
     match stmt:
         case Gemm() if _is_by_mma(stmt) and any(r.buffer.scope == "shared" for r in stmt.regions[:2]):
             return ProductLoop(loop, stmt, numbers[IdentityKey(stmt)], *_count_steps(loop, stmt, is_asked))
@@ -100,7 +101,7 @@ def _match_product_loop(
 
 
 def _check_product_loop(kernel: tile.Kernel, candidate: ProductLoop) -> ProductLoop:
-    """Try each candidate alone: an error of one does not concern the others."""
+    """Return the candidate, with 0 steps and the error's title if prefetching it alone raises an error."""
     if not candidate.steps:
         return candidate
     try:
@@ -115,7 +116,8 @@ def _is_by_mma(op: tile.TileOp) -> bool:
 
 
 def _count_written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tuple[int, str]:
-    """Count the steps of a loop in the kernel's text. `apply_register_stages` finds further obstacles."""
+    """Return the trip count of an inner loop of the text; 0 and the reason if its fragments cannot be prefetched.
+    `apply_register_stages` finds further obstacles."""
     steps = get_static_trip_count(inner)
     if why := _why_loop_unsuitable(loop, inner, is_asked):
         return 0, why
@@ -125,7 +127,8 @@ def _count_written_steps(loop: tile.For, inner: tile.For, is_asked: bool) -> tup
 
 
 def _why_loop_unsuitable(loop: tile.For, use: tile.Stmt, is_asked: bool) -> str:
-    """Return why the loop is unsuitable, in which `use` must be the only use of the loaded tiles."""
+    """Return why the loop cannot prefetch fragments for `use`, "" if it can; `is_asked` allows an unknown trip
+    count. Besides `use` it may only load."""
     others = [
         s for s in find_scheduled_statements(loop) if s is not use and not (isinstance(s, tile.TileOp) and is_load(s))
     ]
@@ -140,7 +143,7 @@ def _why_loop_unsuitable(loop: tile.For, use: tile.Stmt, is_asked: bool) -> str:
 
 
 def _count_steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, str]:
-    """Return the steps along K in which the product can be a loop; 0 and the reason where it cannot."""
+    """Return into how many steps along K the product can be unrolled; 0 and the reason where it cannot."""
     a, b, c, *metadata = product.regions
     steps = count_steps_along_k(product)
     if around := _why_loop_unsuitable(loop, product, is_asked):
@@ -165,7 +168,7 @@ def _count_steps(loop: tile.For, product: Gemm, is_asked: bool) -> tuple[int, st
 
 
 def prefetch_product_fragments(kernel: tile.Kernel, chosen: Sequence[ProductLoop]) -> tile.Kernel:
-    """Return the kernel, before layout assignment, with these products reading fragments of two stages."""
+    """Return the kernel, before layout assignment, with these products reading prefetched fragments in two stages."""
     wanted = {one.number: one.steps for one in chosen if one.inner is None}
     variables = (var for stmt in tile.walk_statements(kernel.body) for var in tile.declared_variables(stmt))
     names = {named.name for named in (*kernel.buffers, *kernel.params, *kernel.block_vars, *variables)}
@@ -187,7 +190,7 @@ class _ProductLoopWriter:
         self.products = 0
 
     def rewrite_statement(self, stmt: tile.Stmt) -> tile.Stmt:
-        """Return a wanted product as a loop; any other statement as it is."""
+        """Return a wanted product, known by its number in program order, as a loop; other statements as they are."""
         if not isinstance(stmt, Gemm):
             return stmt
         steps = self.wanted.get(self.products)
@@ -195,7 +198,7 @@ class _ProductLoopWriter:
         return stmt if steps is None else self.build_loop(stmt, steps)
 
     def build_loop(self, product: Gemm, steps: int) -> tile.For:
-        """Return the loop that multiplies in so many steps along K, from fragments of two stages."""
+        """Return the loop that multiplies in `steps` steps along K, and record stage requests for its fragments."""
         a, b = product.a, product.b
         size = get_gemm_shape(product)[2] // steps
         var = tile.Var(self.take_name("step"), INT32)
@@ -215,7 +218,7 @@ class _ProductLoopWriter:
         return tile.For("serial", var, start, stop, size, (*loads, multiply), span=product.span)
 
     def take_name(self, wanted: str) -> str:
-        """Return the name, or with the first number from 2 on that makes it a new one."""
+        """Return the wanted name, or one with the first number that makes it new, and mark it as taken."""
         names = itertools.chain((wanted,), (f"{wanted}{number}" for number in itertools.count(2)))
         name = next(name for name in names if name not in self.taken)
         self.taken.add(name)
@@ -223,7 +226,7 @@ class _ProductLoopWriter:
 
 
 def _slice_region(region: tile.Region, dimension: int, first: tile.Expr, size: int) -> tile.Region:
-    """Return the part of a region along a dimension that begins `first` behind its start."""
+    """Return the part of a region with this size along a dimension, beginning `first` behind the region's start."""
     start, extent = list(region.start), list(region.extent)
     start[dimension] = add_exprs(start[dimension], first)
     extent[dimension] = size

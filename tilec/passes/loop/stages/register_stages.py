@@ -44,8 +44,8 @@ MAX_UNROLLED_STATEMENTS = 32
 def apply_register_stages(
     kernel: tile.Kernel, requests: Sequence[StageRequest], mistakes: ErrorCollector
 ) -> tile.Kernel:
-    """Return the kernel with versions of the requested fragments. Errors: `pipeline-impossible`. A loop that loads
-    fragments with one stage is marked with num_stages=1."""
+    """Unroll loops that load fragments in requested stages, and pipeline those around them; record refused requests.
+    Errors: `pipeline-impossible`. A loop that loads fragments with one stage is marked with num_stages=1."""
     requests = [request for request in requests if request.tile.in_registers]
     inner: dict[tile.Var, dict[str, StageRequest]] = {}
     loops: dict[tile.Var, tile.For] = {}
@@ -73,8 +73,8 @@ def apply_register_stages(
 
 
 def _find_derived_operands(body: rings.LoopBody, requests: Mapping[str, StageRequest]) -> dict[str, StageRequest]:
-    """Find the operands of products that nests recompute in each step from a fragment with stages. They get as many
-    versions, so that one is computed while a product reads the other."""
+    """Return requests for product operands that nests recompute in each step from a fragment with stages. They get as
+    many versions, so that one is computed while a product reads the other."""
     multiplied = {r.buffer for s in body.statements if isinstance(s, Gemm) for r in s.regions[:2]}
     derived: dict[str, StageRequest] = {}
     for at, stmt in enumerate(body.statements):
@@ -93,7 +93,7 @@ def _version_buffer(buffer: tile.Buffer, number: int) -> tile.Buffer:
 def _unroll_loops(
     stmt: tile.Stmt, inner: Mapping[tile.Var, Mapping[str, StageRequest]], single: Collection[tile.Var]
 ) -> tuple[tile.Stmt, ...]:
-    """Unroll the loops in `inner`, and pipeline those around them; mark those in `single`."""
+    """Return the statement with loops in `inner` unrolled, those around pipelined, and those in `single` marked."""
 
     def unroll_body(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
         return map_statements(body, lambda each: _unroll_loops(each, inner, single))
@@ -111,7 +111,7 @@ def _unroll_loops(
 
 
 def _count_peeled_steps(loop: tile.For, request: StageRequest) -> int:
-    """Return how many of the last steps are peeled: the remainder of the trip count by the stages."""
+    """Return how many of the loop's last steps are peeled: the trip count modulo the stages."""
     return _get_trip_count(loop) % request.stages
 
 
@@ -123,7 +123,8 @@ def _get_trip_count(loop: tile.For) -> int:
 
 
 def _unroll_steps(loop: tile.For, requests: Mapping[str, StageRequest]) -> Iterator[tile.Stmt]:
-    """Yield the statements of all steps, each on its versions of the fragments."""
+    """Yield the statements of all steps of a loop on their versions of the fragments; mark prefetches, but for
+    peeled steps."""
     trip_count = _get_trip_count(loop)
     for step in range(trip_count):
         values: dict[tile.Var, tile.Expr] = {loop.var: add_exprs(loop.start, tile.int32_const(step * loop.step))}
@@ -151,7 +152,7 @@ def find_loaded_fragment(stmt: tile.Stmt) -> str:
 
 
 def _find_checked_loop(kernel: tile.Kernel, request: StageRequest) -> tile.For:
-    """Return the loop that loads the fragment in each step, or refuse the request."""
+    """Return the loop whose steps load the requested fragment; refuse a request for which no loop can be unrolled."""
     name = request.tile.name
     loops = [loop for loop in tile.walk_statements(kernel.body) if isinstance(loop, tile.For)]
     loop = next((loop for loop in loops if any(find_loaded_fragment(s) == name for s in loop.body)), None)
@@ -199,7 +200,7 @@ def _find_checked_loop(kernel: tile.Kernel, request: StageRequest) -> tile.For:
 
 
 def _why_not_versioned(body: rings.LoopBody, name: str) -> str | None:
-    """Return why a fragment's value outlives a step, or None."""
+    """Return why a fragment cannot have versions in the loop that loads it; None if it can."""
     if name in body.outside:
         return f"{name} is also used outside the loop"
     first, *others = (at for at, touched in enumerate(body.touched) if name in touched.all_names)

@@ -30,13 +30,14 @@ class StageRequest:
 
 
 def refuse_request(request: StageRequest, title: str, *secondary: Label, help: str) -> NoReturn:
-    """Refuse a number of stages. Errors: `pipeline-impossible`."""
+    """Raise the error `pipeline-impossible` at a request for stages. Errors: `pipeline-impossible`."""
     label = f"{request.stages} stage{'s' * (request.stages > 1)} requested here"
     raise_error("pipeline-impossible", title, request.span, label, secondary=secondary, help=help)
 
 
 def apply_requested_stages(kernel: Kernel, requests: Sequence[StageRequest], mistakes: ErrorCollector) -> Kernel:
-    """Return the kernel with its loops pipelined as requested. Errors: `pipeline-impossible`."""
+    """Return the kernel with loops that load shared tiles pipelined in requested stages (1: not); record impossible
+    ones. Errors: `pipeline-impossible`."""
     requests = [request for request in requests if not request.tile.in_registers]
     if not requests:
         return kernel
@@ -53,7 +54,7 @@ def apply_requested_stages(kernel: Kernel, requests: Sequence[StageRequest], mis
                 wanted[loop.var] = _agree_on_stages(loop, here)
 
     def pipeline_loop(stmt: Stmt) -> Stmt:
-        """Pipeline a loop with its stages; one stage makes it run as written."""
+        """Return a loop with its requested stages, or with pipelining off for one stage; others as they are."""
         if not isinstance(stmt, For) or stmt.var not in wanted:
             return stmt
         stages = wanted[stmt.var]
@@ -70,7 +71,7 @@ def apply_requested_stages(kernel: Kernel, requests: Sequence[StageRequest], mis
 
 
 def _check_versions(kernel: Kernel, loop: For, request: StageRequest) -> None:
-    """Refuse a request for a tile that cannot have versions in its loop."""
+    """Refuse a request for a tile that cannot have several versions in its loop."""
     if (reason := rings.analyse_loop_body(kernel, loop).why_not_versioned(request.tile)) is not None:
         refuse_request(
             request,
@@ -81,7 +82,7 @@ def _check_versions(kernel: Kernel, loop: For, request: StageRequest) -> None:
 
 
 def _check_tile(kernel: Kernel, request: StageRequest, loops: Sequence[For]) -> None:
-    """Refuse a request for a tile that is not shared, or that no loop loads in each iteration."""
+    """Refuse a request for a tile that is not shared, that no loop loads, or in a kernel with explicit barriers."""
     tile = request.tile
     if tile.scope != "shared":
         what = "a tensor" if tile.scope == "global" else "not a shared tile"
@@ -108,7 +109,7 @@ def _check_tile(kernel: Kernel, request: StageRequest, loops: Sequence[For]) -> 
 
 
 def _agree_on_stages(loop: For, requests: Sequence[StageRequest]) -> int:
-    """Return the number of stages requested for the tiles of a loop, or refuse the request."""
+    """Return the one number of stages requested for a loop's tiles; refuse different ones, or a loop that cannot."""
     first, *others = requests
     place = Label(loop.span, "the loop that loads it")
     for other in others:

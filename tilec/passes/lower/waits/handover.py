@@ -35,8 +35,9 @@ class Handover:
     def find_demands(
         self, state: RoleState, together: bool, released: Expr | None
     ) -> Iterator[tuple[AccessRecord, Literal["wait", "fence", "barrier"]]]:
-        """Yield what must precede an arrival, one after the other: each is looked for once those before it are placed.
-        `together`: some threads arrive for all. `released` is the stage that they release, if any."""
+        """Yield, for each recorded access that needs it, the wait, fence or barrier that must precede an arrival. Each
+        is looked for once those before it are placed. `together`: some threads arrive for all. `released` is the stage
+        that they release, if any."""
         for key, record in ((key, record) for key, kept in state.records.items() for record in kept):
             if key[0] in self.fragments:
                 continue
@@ -49,8 +50,7 @@ class Handover:
                 yield record, "barrier"
 
     def needs_fence(self, record: AccessRecord) -> bool:
-        """Return True if the asynchronous proxy may not see the access yet: threads have written, or have read an
-        answer that the next one overwrites (PTX ISA, clusterlaunchcontrol.try_cancel, example)."""
+        """Return True if threads wrote, or read an answer, and no proxy fence has followed the recorded access."""
         matters = record.touch.write or record.touch.buffer in self.answers
         return matters and record.touch.proxy == "generic" and not record.fenced
 
@@ -61,14 +61,15 @@ class Handover:
 
 
 def forget_copies(state: RoleState) -> None:
-    """Drop the records of cp.async copies that arrive by themselves: whoever needs them waits for the barrier."""
+    """Drop the records of cp.async writes still in flight, whose arrival at a barrier signals them."""
     for kept in state.records.values():
         kept[:] = [r for r in kept if not (r.queue == "cp_async" and r.group and r.touch.write)]
 
 
 def prepare_arrivals(program: warp.Program, by_async: frozenset[str]) -> warp.Program:
-    """Keep arrivals of cp.async copies only in roles with such copies: elsewhere threads arrive. Threads cannot fence
-    copies that arrive by themselves, nor another block's tiles that they store to, so whoever waits for them does."""
+    """Replace arrivals of cp.async copies in roles without such copies by threads', and fence waits for other arrivals.
+    Threads cannot fence copies that arrive by themselves, nor another block's tiles that they store to, so whoever
+    waits for them does."""
     roles = tuple(replace(role, body=_arrive_by_threads(role.body)) for role in program.roles)
     every = tuple(op for role in roles for op in warp.walk_operations(role.body))
     waited = {op.barrier.name for op in every if isinstance(op, warp.CopiesArrive)}
@@ -80,11 +81,12 @@ def prepare_arrivals(program: warp.Program, by_async: frozenset[str]) -> warp.Pr
 
 
 def _arrive_by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
-    """Let threads arrive in place of cp.async copies, unless the role has such copies."""
+    """Return a role's operations with arrivals of cp.async copies made by threads, unless it has such copies."""
     if any(isinstance(op, warp.CpAsync) for op in warp.walk_operations(body)):
         return body
 
     def replace_arrival(op: warp.Operation) -> warp.Operation:
+        """Return an arrival of cp.async copies as one of threads; any other operation as it is."""
         if not isinstance(op, warp.CopiesArrive):
             return op
         return warp.Arrive(op.barrier, op.condition, cursors=op.cursors, moment=op.moment, span=op.span)
@@ -96,6 +98,7 @@ def _fence_waits(body: tuple[warp.Operation, ...], barriers: frozenset[str]) -> 
     """Add a proxy fence behind each wait for one of the barriers."""
 
     def add_fence(op: warp.Operation) -> tuple[warp.Operation, ...]:
+        """Return the operation, with a proxy fence behind a wait for one of the barriers."""
         waits = isinstance(op, warp.BarrierWait) and op.barrier.name in barriers
         return (op, warp.ProxyFence(span=op.span)) if waits else (op,)
 
@@ -103,7 +106,7 @@ def _fence_waits(body: tuple[warp.Operation, ...], barriers: frozenset[str]) -> 
 
 
 def _find_read_versions(product: warp.Wgmma) -> frozenset[Expr]:
-    """Return the index expressions of the versions of a product's factors."""
+    """Return the index expressions of the versions and region starts of a wgmma product's factors."""
     named = (cursor.index for cursor in product.cursors if cursor.index is not None)
     return frozenset((*named, *product.a.start, *product.b.start))
 
@@ -111,7 +114,7 @@ def _find_read_versions(product: warp.Wgmma) -> frozenset[Expr]:
 def build_handover(
     nodes: tuple[Node, ...], by_async: frozenset[str], answers: frozenset[str], fragments: frozenset[str]
 ) -> Handover:
-    """Collect the facts about a role's operations before anything is placed: see `Handover`."""
+    """Return the facts about a role's operations that arrivals depend on, collected before anything is placed."""
     every = [(node.place, node.op) for node in walk_nodes(nodes)] if by_async else []
     later = {p: _find_read_versions(op) for p, op in every if isinstance(op, warp.Wgmma) and op.waits_later}
     signals: dict[int, tuple[str, ...]] = {

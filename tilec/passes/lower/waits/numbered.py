@@ -37,11 +37,12 @@ def number_operations(
     over: Mapping[str, tuple[ReusingTile, ...]],
     fixed: frozenset[tile.Var],
 ) -> tuple[Node, ...]:
-    """Return the operations of a role, numbered from 0, with their touches. `over` has the tiles that reuse the memory
-    of each tile, `fixed` the variables that are constant in a block."""
+    """Return the operations of a role as nodes numbered from 0, with touches, cursors and nested nodes. `over` has the
+    tiles that reuse the memory of each tile, `fixed` the variables that are constant in a block."""
     places = itertools.count()
 
     def number_operation(op: warp.Operation) -> Node:
+        """Return an operation as the node with the next number, with its touches and nested nodes."""
         place = next(places)
         found, queue = find_touches(op, per_warpgroup)
         known = find_owners(op, fixed)
@@ -56,7 +57,7 @@ def number_operations(
 
 
 def _find_contended_tensors(nodes: tuple[Node, ...]) -> frozenset[str]:
-    """Return the tensors of whose elements one thread may write and another reach the same: only these need areas."""
+    """Return the tensors of which one thread may write an element that another one accesses, if few accesses do."""
     reached: dict[str, list[Touch]] = {}
     for node in walk_nodes(nodes):
         for touch in node.touches:
@@ -72,7 +73,7 @@ def _find_contended_tensors(nodes: tuple[Node, ...]) -> frozenset[str]:
 
 
 def _find_tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
-    """Yield the tensors that threads reach in an operation, in areas that can be known."""
+    """Yield the tensors that threads read by cp.async in an operation, or write in its nest."""
     match op:
         case warp.CpAsync(source=source):
             yield source.buffer
@@ -89,7 +90,7 @@ def _add_areas(
     fixed: frozenset[tile.Var],
     depth: int = 0,
 ) -> tuple[Node, ...]:
-    """Add areas to touches inside at most one loop: iterations of two loops between accesses are not counted."""
+    """Return the nodes with areas for touches of contended tensors inside at most one loop, and with loop frames."""
     found = []
     for node in nodes:
         touches = node.touches
@@ -115,6 +116,6 @@ def walk_nodes(nodes: tuple[Node, ...]) -> Iterator[Node]:
 
 
 def find_wgmma_registers(nodes: tuple[Node, ...], fragments: frozenset[str]) -> dict[int, frozenset[str]]:
-    """Return the accumulator of each wgmma, and its operand in registers, by place."""
+    """Return, by place of each wgmma product, the names of its accumulator and its operand in registers."""
     found = ((n.place, n.op) for n in walk_nodes(nodes))
     return {at: frozenset({op.a.buffer.name, op.c.name} & fragments) for at, op in found if isinstance(op, warp.Wgmma)}

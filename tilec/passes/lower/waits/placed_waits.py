@@ -32,7 +32,7 @@ NeedsPart = Literal["all", "barrier", "fence"] | Queue
 
 
 def drop_part(needs: SyncNeeds, part: NeedsPart) -> SyncNeeds:
-    """Return the needs of an operation without its barrier, fence, or waits of one queue."""
+    """Return the needs of an operation without one part: its barrier, fence, waits of one queue, or all."""
     match part:
         case "all":
             return SyncNeeds()
@@ -45,7 +45,7 @@ def drop_part(needs: SyncNeeds, part: NeedsPart) -> SyncNeeds:
 
 
 def needs_drain(op: warp.Operation) -> bool:
-    """Return True if no wgmma may be in flight at the end of a pipeline's steady state, or of the guards behind it. The
+    """Return True for a steady loop, or a guard of an epilogue, with wgmma: none may be in flight behind it. The
     assembler does not see that a guard skips its wait only where nothing is in flight, and would serialise all."""
     match op:
         case warp.Loop(part="steady") | warp.Branch(part="guard", moment=warp.PipelinePosition(part="epilogue")):
@@ -62,7 +62,9 @@ def insert_needs(
     places: Iterator[int],
     outer: bool = True,
 ) -> tuple[warp.Operation, ...]:
-    """Return the operations, which `places` numbers, with what is placed before each of them, and at the role's end."""
+    """Return a role's operations with the synchronisation placed before each, and at its end, inserted. `places`
+    numbers the operations as they come; `drained_loops` wait for all wgmma at the end of each iteration. Barriers of
+    the text become `barrier`."""
     new: list[warp.Operation] = []
     for op in body:
         place = next(places)
@@ -82,7 +84,7 @@ def insert_needs(
 
 
 def _add_drain(piece: warp.Operation) -> tuple[warp.Operation, ...]:
-    """Return a piece of a pipeline, with the wait that `needs_drain` asks for."""
+    """Return a piece of a pipeline, with a wait for all wgmma behind it or in its guard if `needs_drain` says so."""
     if not needs_drain(piece):
         return (piece,)
     wait = warp.WgmmaWait(0, span=piece.span)
@@ -92,7 +94,7 @@ def _add_drain(piece: warp.Operation) -> tuple[warp.Operation, ...]:
 
 
 def _build_sync(needs: SyncNeeds | None, barrier: warp.BarSync, op: warp.Operation | None) -> Iterator[warp.Operation]:
-    """Yield the waits, the fence and the barrier that are needed before an operation."""
+    """Yield the waits, the proxy fence and the barrier that an operation needs before it; nothing for None."""
     if needs is None:
         return
     span = NOWHERE if op is None else op.span

@@ -77,15 +77,15 @@ class AccessRecord:
 
     @property
     def is_settled(self) -> bool:
-        """Return True if the access is complete, and the role had a barrier since."""
+        """Return True if the access is complete, and all threads of the role have met at a barrier since."""
         return not self.group and self.met == "role"
 
     def is_same(self, touch: Touch) -> bool:
-        """Return True if the access reached just what the touch does now."""
+        """Return True if the recorded access has this touch and, with an area, was made in the current iteration."""
         return self.touch == touch and (touch.area is None or self.age == 0)
 
     def is_elsewhere(self, touch: Touch, frame: LoopFrame | None) -> bool:
-        """Return True if the access reached another part of the tensor than the touch does now."""
+        """Return True if the access certainly reached another area of the tensor than the touch does now."""
         if self.age == UNKNOWN_AGE or self.touch.area is None or touch.area is None:
             return False
         return are_disjoint(self.touch.area, self.age, touch.area, frame)
@@ -101,7 +101,7 @@ class RingUse:
 
 
 def _drop_duplicates(kept: Iterable[AccessRecord]) -> list[AccessRecord]:
-    """Drop records that have become equal to another."""
+    """Return the records with only one of those that are equal."""
     return list({(r.place, r.touch, r.queue, r.group, r.met, r.fenced, r.age): r for r in kept}.values())
 
 
@@ -119,7 +119,7 @@ class RoleState:
         self.frame: LoopFrame | None = None  # the current loop
 
     def copy(self) -> RoleState:
-        """Return a state whose records change independently."""
+        """Return a copy of the state whose records change independently."""
         new = RoleState.__new__(RoleState)
         new.uses, new.use_of, new.fenced = self.uses, self.use_of, self.fenced
         new.records = {key: [r.copy() for r in kept] for key, kept in self.records.items()}
@@ -127,8 +127,8 @@ class RoleState:
         return new
 
     def begin(self, queue: Queue | None) -> int:
-        """Return the group of a new operation in this queue; 0 for one that completes at once. cp.async copies share a
-        group until it is committed; others are each a group of their own."""
+        """Begin an operation in this queue and return its group's number; 0 for one without a queue, which completes
+        at once. Copies by cp.async share a group until it is committed; others are each a group of their own."""
         if queue is None:
             return 0
         if queue == "cp_async":
@@ -137,20 +137,21 @@ class RoleState:
         return self.issued[queue]
 
     def commit(self) -> None:
+        """Close the current group of cp.async copies, so that later copies are in the next one."""
         self.issued["cp_async"] += 1
 
     def count_pending(self, record: AccessRecord) -> int:
-        """Count the groups that a wait for this record may leave in flight."""
+        """Return how many newer groups a wait for this record may leave in flight, at most `MAX_PENDING`."""
         assert record.queue is not None
         assert record.group <= self.issued[record.queue], "what is waited for is in a group that is still open"
         return min(self.issued[record.queue] - record.group, MAX_PENDING)
 
     def is_open(self, record: AccessRecord) -> bool:
-        """Return True if the record's group is not committed yet."""
+        """Return True if the record is a cp.async copy whose group is not committed yet."""
         return record.queue is not None and record.group > self.issued[record.queue]
 
     def record_wait(self, queue: Queue, pending: int) -> None:
-        """Complete all groups of a queue but the last `pending`."""
+        """Mark the records of a queue's groups as complete, except those of the last `pending` groups."""
         last = self.issued[queue] - pending
         for kept in self.records.values():
             for record in kept:
@@ -158,21 +159,21 @@ class RoleState:
                     record.group, record.met = 0, ""
 
     def record_fence(self) -> None:
-        """Record a proxy fence: the asynchronous proxy sees the completed accesses."""
+        """Mark all completed accesses as fenced, so that the asynchronous proxy sees them; forget settled ones."""
         for record in self.list_records():
             if not record.group:
                 record.fenced = True
         self.forget_settled()
 
     def pass_barrier(self, who: BarrierScope) -> None:
-        """Record that a barrier of these threads has passed since all accesses so far."""
+        """Mark all records as having met a barrier of these threads, and forget settled ones."""
         for record in self.list_records():
             if record.met != "role":
                 record.met = who
         self.forget_settled()
 
     def forget_settled(self) -> None:
-        """Drop the accesses that no later one can conflict with."""
+        """Drop settled accesses that are fenced, or to tiles that need no fence; nothing if all are to be kept."""
         if self.fenced is None:
             return
         for key, kept in self.records.items():
@@ -181,13 +182,13 @@ class RoleState:
                 self.records[key] = [r for r in kept if not (r.is_settled and (never or r.fenced))]
 
     def enter_loop(self, frame: LoopFrame) -> None:
-        """Begin to count iterations since accesses, for areas in terms of the loop's variable."""
+        """Set the loop in whose variable areas are given, and start counting the iterations since each access."""
         self.frame = frame
         for record in self.list_records():
             record.age = min(record.age, 0)
 
     def next_iteration(self) -> None:
-        """Let the accesses age by an iteration."""
+        """Increase the age of each access by an iteration; settled ones get an unknown age."""
         for key, kept in self.records.items():
             if all(record.age == UNKNOWN_AGE for record in kept):
                 continue
@@ -197,7 +198,7 @@ class RoleState:
             self.records[key] = _drop_duplicates(kept)
 
     def leave_loop(self) -> None:
-        """Make the areas of the loop's accesses independent of its variable."""
+        """Replace the areas of recorded accesses by areas without the loop's variable, where these are known."""
         assert self.frame is not None, "a loop is left that was not entered"
         for record in self.list_records():
             if record.age != UNKNOWN_AGE and record.touch.area is not None:
@@ -206,11 +207,12 @@ class RoleState:
         self.frame = None
 
     def list_records(self) -> Iterator[AccessRecord]:
+        """Yield the records of all tile versions."""
         for kept in self.records.values():
             yield from kept
 
     def shape(self) -> object:
-        """Return the relative facts that decide the future: equal for states with the same demands."""
+        """Return a key that is equal for states with the same future needs, wherever the ring cursors stand."""
         first_positions = {use: self.positions[use.cursors[0]] for use in self.uses}
         found = set()
         for (buffer, version), kept in self.records.items():
@@ -225,12 +227,12 @@ class RoleState:
         return frozenset(found), distances
 
     def exact_shape(self) -> object:
-        """Return a key that is equal for interchangeable states: equal shapes, with the same version numbers."""
+        """Return a key that is equal for states with equal shapes and equal version numbers."""
         positions = tuple(self.positions[c] % use.depth for use in self.uses for c in use.cursors)
         return self.shape(), positions
 
     def settle_cursors(self) -> None:
-        """Count versions from the cursors, wherever those of a ring are equal, as at the ends of its pipeline."""
+        """Renumber the versions of each ring so that its cursors stand at 0, if all its cursors agree."""
         for use in self.uses:
             shift = self.positions[use.cursors[0]] % use.depth
             if not shift or any(self.positions[c] % use.depth != shift for c in use.cursors):
@@ -241,7 +243,8 @@ class RoleState:
             self.positions |= dict.fromkeys(use.cursors, 0)
 
     def join(self, other: RoleState) -> None:
-        """Add the accesses of another path that ends here, each as far from its path's end as it is."""
+        """Add the records of another path that ends here, with its groups as far from the end as there. Both states
+        renumber their versions (`settle_cursors`)."""
         self.settle_cursors()
         other.settle_cursors()
         for queue in QUEUES:
@@ -262,8 +265,8 @@ class RoleState:
                     own_records.append(shifted)
 
     def _merge_into_same(self, kept: list[AccessRecord], new: AccessRecord) -> bool:
-        """Return True if a record of the same place covers the new one. Of two records of one access, the one later in
-        its queue demands more, and is kept."""
+        """Return True if a kept record covers the new one; of two groups in flight, keep the later one's number. Of two
+        records of one access, the one later in its queue demands more, and is kept."""
         for old in kept:
             if old.fenced != new.fenced or old.age != new.age or old.touch != new.touch:
                 continue
@@ -275,7 +278,7 @@ class RoleState:
         return False
 
     def _renumber_groups(self, queue: Queue, count: int) -> None:
-        """Number the groups of this path as if `count` more had begun before them."""
+        """Raise the queue's count and the numbers of its groups in flight by `count`."""
         if count:
             self.issued[queue] += count
             for record in self.list_records():

@@ -57,7 +57,7 @@ class TensorArea:
 
 
 def build_loop_frame(loop: warp.Loop) -> LoopFrame | None:
-    """Return the frame of a loop; None if its iterations are not simply consecutive."""
+    """Return a loop's variable, first and last value, and step; None if it has phases or its next value is computed."""
     if loop.following is not None or loop.phases:
         return None
     is_left = any(isinstance(op, warp.Break) for op in warp.walk_operations(loop.body))
@@ -70,7 +70,8 @@ def build_loop_frame(loop: warp.Loop) -> LoopFrame | None:
 def build_area(
     op: warp.Operation, tensor: str, write: bool, frame: LoopFrame | None, fixed: frozenset[tile.Var]
 ) -> TensorArea | None:
-    """Return the part of a tensor that the operation reads or writes; None if unknown."""
+    """Return the smallest area of a tensor that contains all the operation's reads, or writes, of it; None if
+    unknown."""
     if tensor in warp.scalar_reads(op):
         return None
     found = list(_find_accesses(op, tensor, write))
@@ -93,8 +94,7 @@ _Access = tuple[tile.Buffer, Sequence[tile.Expr], Sequence[int], Mapping[tile.Va
 
 
 def _find_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
-    """Yield the operation's accesses to the tensor: first index and extent along each dimension, and the ranges of the
-    variables in the indices."""
+    """Yield an operation's reads or writes of a tensor: buffer, indices, extents, and ranges of their variables."""
     match op:
         case warp.CpAsync(source=tile.Region(buffer=buffer, start=start, extent=extent)) if buffer.name == tensor:
             yield buffer, start, extent, {}
@@ -112,7 +112,7 @@ def _find_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Ac
 def _build_side(
     index: tile.Expr, extent: int, ranges: Mapping[tile.Var, Interval], var: tile.Var | None, fixed: frozenset[tile.Var]
 ) -> AreaSide:
-    """Return the range that an index reaches, in terms of the loop's variable and of `fixed` ones."""
+    """Return the range that an index reaches, relative to the loop's variable and to the variables in `fixed`."""
     form = affine_form(index)
     coefficient, same = 0, []
     first, last = float(form.constant), float(form.constant + extent - 1)
@@ -128,7 +128,7 @@ def _build_side(
 
 
 def _bound_sides(sides: Sequence[AreaSide]) -> AreaSide:
-    """Return the smallest side that contains all of the given ones."""
+    """Return the smallest side that contains all these sides; one of unknown bounds if their variables differ."""
     one = sides[0]
     if any((s.coefficient, s.fixed) != (one.coefficient, one.fixed) for s in sides):
         return replace(one, first=UNKNOWN[0], last=UNKNOWN[1])
@@ -136,8 +136,8 @@ def _bound_sides(sides: Sequence[AreaSide]) -> AreaSide:
 
 
 def are_disjoint(earlier: TensorArea, age: int, later: TensorArea, frame: LoopFrame | None) -> bool:
-    """Return True if the two areas share no element, where the earlier access was made `age` iterations of the loop
-    ago. For an access before the loop, `age` counts the iterations begun since."""
+    """Return True if two areas certainly share no element, the earlier one accessed `age` iterations ago. For an access
+    before the loop, `age` counts the iterations begun since."""
     if len(earlier.sides) != len(later.sides):
         return False
     least, most = _bound_iterations(age)
@@ -159,7 +159,7 @@ def are_disjoint(earlier: TensorArea, age: int, later: TensorArea, frame: LoopFr
 
 
 def find_area_after_loop(found: TensorArea, age: int, frame: LoopFrame) -> TensorArea | None:
-    """Return the area, without the loop's variable, of an access `age` iterations before the last; None if unknown."""
+    """Return the area behind the loop of an access `age` iterations before its last; None if that is unknown."""
     if found.loop != frame.var:
         return found
     if frame.last is None:
@@ -170,11 +170,12 @@ def find_area_after_loop(found: TensorArea, age: int, frame: LoopFrame) -> Tenso
 
 
 def _bound_iterations(age: int) -> tuple[int, float]:
+    """Return the fewest and the most iterations that an age stands for; the largest age has no upper bound."""
     return age, math.inf if age >= MAX_AGE else age
 
 
 def _sweep_side(side: AreaSide, least: float, most: float) -> AreaSide:
-    """Return the range of the side when the loop's variable has grown by `least` to `most`."""
+    """Return the side widened to all its places while the loop's variable grows by `least` to `most`."""
     if not side.coefficient:
         return side
     ends = side.coefficient * least, side.coefficient * most
@@ -190,8 +191,8 @@ class Owner:
 
 
 def find_owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bool], Owner]:
-    """Return the owner of each tensor's elements in this operation, by name and by reading (False) or writing (True),
-    where these determine the thread. `fixed` are the variables that are constant in a block."""
+    """Return, by tensor name and is-write, the rule that gives the thread of each accessed element, where there is one.
+    `fixed` are the variables that are constant in a block."""
     if not isinstance(op, warp.Elementwise) or op.block is not None:
         return {}
     accesses = [access for _, access in find_element_accesses(op.nest.body)]
@@ -211,7 +212,7 @@ def find_owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[st
 
 
 def _find_owner(op: warp.Elementwise, indices: tuple[tile.Expr, ...], fixed: frozenset[tile.Var]) -> Owner | None:
-    """Return the owner of the elements at these indices; None where they do not determine the thread."""
+    """Return the rule by which an access's indices determine the thread; None where they do not."""
     place = {var: dim for dim, var in enumerate(op.nest.vars)}
     by_dimension: dict[int, tuple[int, int, int, frozenset[tuple[tile.Expr, int]]]] = {}
     for dim, index in enumerate(indices):

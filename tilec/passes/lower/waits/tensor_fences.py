@@ -17,15 +17,14 @@ _ARRIVALS = (warp.Arrive, warp.NamedBarrier, *_RENDEZVOUS)
 
 
 def insert_tensor_fences(program: warp.Program) -> warp.Program:
-    """Insert the fences around the operations of the tensor cores' rings; with explicit roles around every barrier, as
-    these do not say which tiles they are for."""
+    """Return the program with fences and waits around accesses to tensor memory; as it is without tensor tiles."""
     if not program.tensor:
         return program
     in_tensor = {tile.buffer.name for tile in program.tensor}
     rings = frozenset(ring.name for ring in program.rings if not in_tensor.isdisjoint(ring.buffers))
 
     def add_fences(op: warp.Operation) -> tuple[warp.Operation, ...]:
-        """Return the operation with the fences and the wait that it needs."""
+        """Return the operation with the tcgen05 fence before or behind it, and the wait behind a load or store."""
         made: tuple[warp.Operation, ...] = (op,)
         if _is_release(op, program, rings):
             made = (warp.TensorFence("before"), *made)
@@ -46,7 +45,7 @@ def insert_tensor_fences(program: warp.Program) -> warp.Program:
 
 
 def _is_release(op: warp.Operation, program: warp.Program, rings: frozenset[str]) -> bool:
-    """Return True if the operation lets others reach tensor memory."""
+    """Return True if the operation, by threads, lets another role access tensor memory."""
     match op:
         case warp.RingFill() | warp.RingRelease():
             return op.cursor.ring in rings and not op.by_tensor_cores
@@ -55,7 +54,7 @@ def _is_release(op: warp.Operation, program: warp.Program, rings: frozenset[str]
 
 
 def _is_acquisition(op: warp.Operation, program: warp.Program, rings: frozenset[str]) -> bool:
-    """Return True if the operation waits until others let this role reach tensor memory."""
+    """Return True if the operation waits until another role lets this one access tensor memory."""
     match op:
         case warp.RingWait(cursor=cursor) | warp.RingAcquire(cursor=cursor):
             return cursor.ring in rings

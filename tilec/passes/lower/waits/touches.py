@@ -19,8 +19,8 @@ from tilec.support.records import dataclass
 def find_touches(
     op: warp.Operation, per_warpgroup: frozenset[str] = frozenset()
 ) -> tuple[tuple[Touch, ...], Queue | None]:
-    """Return an operation's touches, and the queue in which it completes (None: in program order). Of the tiles in
-    `per_warpgroup` each warpgroup has a part."""
+    """Return an operation's accesses to tiles and tensors, and the queue in which it completes (None: at once). Of the
+    tiles in `per_warpgroup` each warpgroup has a part."""
     own_touches, queue = _find_own_touches(op)
     if per_warpgroup:
         own_touches = tuple(replace(t, per_warpgroup=True) if t.buffer in per_warpgroup else t for t in own_touches)
@@ -28,7 +28,7 @@ def find_touches(
 
 
 def _find_own_touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | None]:
-    """Return the touches of an operation, without those of its scalar operands, and its queue."""
+    """Return an operation's accesses, without those of its scalar operands, and the queue in which it completes."""
     op = warp.as_known_operation(op)
     if isinstance(op, warp.TensorWait) and op.what == "load":
         return (Touch(op.fragment.name, True),), None
@@ -103,17 +103,17 @@ UNTRACKED_OPERATIONS = (
 
 
 def name_metadata_registers(metadata: Buffer) -> str:
-    """Name the registers that a sparse operand's metadata passes through, filled anew for each group of wgmma."""
+    """Return a name for the registers that hold a sparse operand's metadata for wgmma."""
     return f"{metadata.name} in registers"
 
 
 def _find_commuting_kind(atomic: str | None) -> str:
-    """Return the atomic if it commutes with itself: additions do, in any order; of two stores the last one counts."""
+    """Return the atomic operation's name if its order does not matter, "" for a store or none."""
     return "" if atomic in (None, "store") else atomic
 
 
 def find_warpgroup_tiles(role: warp.Role, program: warp.Program) -> frozenset[str]:
-    """Return the tiles of which each warpgroup reaches a part alone: it stores that by itself, or has its own copy."""
+    """Return the tiles that each warpgroup stores in its own part, or of which it has its own copy."""
     stored = {
         op.source.name for op in warp.walk_operations(role.body) if isinstance(op, warp.TmaStore) and op.parts > 1
     }
@@ -121,7 +121,7 @@ def find_warpgroup_tiles(role: warp.Role, program: warp.Program) -> frozenset[st
 
 
 def find_async_tiles(program: warp.Program) -> Iterator[str]:
-    """Yield the tiles that TMA or tensor cores reach."""
+    """Yield the names of tiles that TMA or tensor cores reach, except where a ring's barriers alone order that."""
     for op in walk_program(program):
         yield from (t.buffer for t in _find_own_touches(op)[0] if t.proxy == "async")
 
@@ -142,7 +142,7 @@ class ReusingTile:
 
 
 def find_reusing_tiles(program: warp.Program) -> dict[str, tuple[ReusingTile, ...]]:
-    """Return the tiles that have the memory of each tile after it."""
+    """Return, for each tile's name, the tiles that may reuse its memory later."""
     late = [tile for tile in program.shared if tile.over_rings]
     if not late:
         return _find_sharing_tiles(program)
@@ -164,7 +164,8 @@ def find_reusing_tiles(program: warp.Program) -> dict[str, tuple[ReusingTile, ..
 
 
 def _find_sharing_tiles(program: warp.Program) -> dict[str, tuple[ReusingTile, ...]]:
-    """Return the tiles that share memory with each tile. In a loop each may follow the other."""
+    """Return, for each tile's name, the other tiles that share memory with it, before or after it. In a loop each may
+    follow the other."""
     found: dict[str, tuple[ReusingTile, ...]] = {}
     for one, other in itertools.permutations(program.shared, 2):
         names = one.buffer.name, other.buffer.name
@@ -175,13 +176,13 @@ def _find_sharing_tiles(program: warp.Program) -> dict[str, tuple[ReusingTile, .
 
 
 def _has_same_row_parts(tile: warp.SharedTile, other: warp.SharedTile, parts: int) -> bool:
-    """Return True if each byte that both tiles have is in rows of the same part, of `PART_ROWS` each in turn."""
+    """Return True if each common byte of two tiles is in rows of the same warpgroup's part in both."""
     row, period = tile.layout.row_bytes, tile.layout.row_bytes * warp.PART_ROWS * parts
     sizes = (tile.offset - other.offset, other.stride, tile.layout.panel_bytes, other.layout.panel_bytes)
     return other.layout.row_bytes == row and not any(size % period for size in sizes)
 
 
 def build_early_touch(op: warp.Operation, touch: Touch, later: ReusingTile) -> Touch:
-    """Return the touch as one of the tile that has the memory later."""
+    """Return the touch as one of the tile that reuses its memory later."""
     by_rows = warp.tiles_read_by_own_rows(op) if isinstance(op, warp.Wgmma) and op.c.name in later.by_rows else ()
     return replace(touch, buffer=later.tile, per_warpgroup=touch.buffer in by_rows, atomic="", owner=None, area=None)

@@ -1,0 +1,61 @@
+"""The time of one block of a kernel among those that share its multiprocessor, put together from its parts: its start,
+the statements around its pipelined loops, the loops, and what a producer warp hides.
+
+Built kernels are reported by it, and decisions about launches are priced by it, so that both say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilec.ir.tile import For
+from tilec.passes.cost.kernel import SHARED_SLOTS, BlockCost, BlockWalk, LoopNest, build_loop_nest, count_nest_cycles
+from tilec.passes.cost.model import Machine
+from tilec.support.identity import IdentityKey
+
+BLOCK_START = 800
+"""Cycles from the launch of a block to its first load: its barriers and addresses. A guess, between what an empty block
+and one with tensor maps take."""
+LoopCycles = Callable[[For, int, int], int]
+"""Returns the cycles of a loop with so many iterations, in a block with so many neighbours, itself included."""
+
+
+class BlockTimer:
+    """Computes the time of blocks of one kernel; the levels of each loop are built once."""
+
+    def __init__(self, walk: BlockWalk, stages: Callable[[For], int], loading: int, machine: Machine) -> None:
+        """`stages` gives the number of versions of a loop's tiles; `loading` multiprocessors load at the same time."""
+        self.walk, self.stages, self.loading, self.machine = walk, stages, loading, machine
+        self.nests: dict[tuple[IdentityKey[For], int], LoopNest] = {}
+
+    def get_nest(self, loop: For, trip_count: int) -> LoopNest:
+        """Return the levels of a loop with this many iterations."""
+        key = IdentityKey(loop), trip_count
+        if key not in self.nests:
+            self.nests[key] = build_loop_nest(
+                self.walk, loop, trip_count, self.stages(loop), self.loading, self.machine
+            )
+        return self.nests[key]
+
+    def count_level_cycles(self, loop: For, trip_count: int, neighbours: int) -> int:
+        """Return the cycles of a loop by its levels."""
+        return count_nest_cycles(self.get_nest(loop, trip_count), neighbours)
+
+    def count_block_cycles(self, count_loop: LoopCycles, block: BlockCost, neighbours: int) -> int:
+        """Return the cycles of a block whose loops take as long as `count_loop` says, with so many `neighbours`.
+
+        It takes at least those for which the blocks of the multiprocessor keep the busiest shared slot: the statements
+        around a block's loops hide behind other blocks' waits, but not behind their computing.
+        """
+        loops = sum(times * count_loop(loop, trip_count, neighbours) for loop, trip_count, times in block.loops)
+        computing = neighbours * max(block.held.get(slot, 0) for slot in SHARED_SLOTS)
+        return BLOCK_START + max(block.around + loops - self._count_hidden_cycles(block), computing)
+
+    def _count_hidden_cycles(self, block: BlockCost) -> int:
+        """Return the cycles of first loads that a producer warp hides: while the other warps are at the statements
+        around the loops, it loads the next loop's first tiles, for every run of a loop but the first."""
+        runs = sum(times for _, _, times in block.loops)
+        if self.walk.assignment.form != "warp_specialised" or runs < 2:
+            return 0
+        firsts = ((self.get_nest(loop, trip_count).levels[0], times) for loop, trip_count, times in block.loops)
+        waits = sum(min(level.latency + level.transfer, block.around // runs) * times for level, times in firsts)
+        return waits * (runs - 1) // runs
