@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -20,9 +22,9 @@ def k(A: T.Tensor((8,), "int32")):
 )
 
 
-def build(text: str, target: str = "sm_80") -> tilec.Kernel:
+def build(text: str, target: str = "sm_80", **values: Any) -> tilec.Kernel:
     """Compile a kernel for the emulator."""
-    return tilec.compile(HEAD + text, target=target, device="emulator")
+    return tilec.compile(HEAD + text, target=target, device="emulator", **values)
 
 
 def find_mistake(text: str) -> tuple[str, str, str | None]:
@@ -196,3 +198,43 @@ def test_a_ramp_is_a_slice() -> None:
 )
 def test_a_ramp_with_gaps_is_refused(ramp: str, title: str) -> None:
     assert find_mistake(f"{LAUNCH}        T.copy(A[{ramp}], A[4:8])\n")[:2] == ("wrong-argument", title)
+
+
+LOGICAL_WARPS = """
+@T.prim_func
+def k(A: T.Tensor((128,), "int32"), C: T.Tensor((3, 128), "int32")):
+    with T.Kernel(1, threads=128):
+        t = T.get_thread_binding()
+        T.evaluate(A[0])
+        C[0, t] = T.get_lane_idx(20) + A[t]
+        C[1, t] = T.get_warp_idx(16) * 100 + T.get_warp_idx_sync(64)
+        C[2, t] = T.get_warp_group_idx(10, 3)
+"""
+
+
+def test_warps_have_the_size_that_is_given() -> None:
+    a, c = np.arange(128, dtype=np.int32), np.zeros((3, 128), np.int32)
+    build(LOGICAL_WARPS)(a, c)
+    t = np.arange(128)
+    np.testing.assert_array_equal(c, [t % 20 + a, t // 16 * 100 + t // 64, t // 30])
+
+
+GIVEN_STATEMENT = """
+def fill_by(put, *others, **options):
+    assert not others and options.get("n", 1) == 1
+
+    @T.prim_func
+    def k(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            x = T.alloc_shared((64,), "float32")
+            put(x, 3)
+            T.copy(x, A)
+
+    return k
+"""
+
+
+def test_a_lambda_is_called_as_a_statement() -> None:
+    a = np.zeros(64, np.float32)
+    build(GIVEN_STATEMENT, put="lambda tile, value: T.fill(tile, value + 1)")(a)
+    np.testing.assert_array_equal(a, 4)
