@@ -1,4 +1,4 @@
-"""Names of TVM that TileLang's kernels use and that have one plain meaning, against numpy."""
+"""Names of TVM and forms of statements that TileLang's kernels use and that have one plain meaning, against numpy."""
 
 from __future__ import annotations
 
@@ -238,3 +238,24 @@ def test_a_lambda_is_called_as_a_statement() -> None:
     a = np.zeros(64, np.float32)
     build(GIVEN_STATEMENT, put="lambda tile, value: T.fill(tile, value + 1)")(a)
     np.testing.assert_array_equal(a, 4)
+
+
+ALLOCATED_TOGETHER = """
+@T.prim_func
+def k(x: T.Tensor((64,), "int64")):
+    with T.Kernel(1, threads=64):
+        a, b = T.alloc_var(T.int32), T.alloc_var(T.int32, 5)
+        s, f = T.alloc_shared((64,), "int64"), T.alloc_fragment((64,), "int64")
+        a = 7
+        a, b = b, a + 2
+        T.fill(s, a)
+        T.copy(s, f)
+        T.copy(f, x)
+        x[a] = b
+"""
+
+
+def test_tiles_and_variables_are_allocated_together() -> None:
+    x = np.zeros(64, np.int64)
+    build(ALLOCATED_TOGETHER)(x)
+    np.testing.assert_array_equal(x, np.where(np.arange(64) == 5, 9, 5))
