@@ -259,3 +259,25 @@ def test_tiles_and_variables_are_allocated_together() -> None:
     x = np.zeros(64, np.int64)
     build(ALLOCATED_TOGETHER)(x)
     np.testing.assert_array_equal(x, np.where(np.arange(64) == 5, 9, 5))
+
+
+DECLARED_IN_THE_BODY = """
+def twice(size=48):
+    @T.prim_func
+    def k(A, B: T.Tensor((size,), "float32"), by):
+        A: T.Tensor[[size], T.float32]
+        by: T.float32
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(size):
+                B[i] = by * A[i]
+
+    return k
+"""
+
+
+def test_a_parameter_may_have_its_type_in_the_body() -> None:
+    a, b = np.arange(48, dtype=np.float32), np.zeros(48, np.float32)
+    build(DECLARED_IN_THE_BODY)(a, b, 3.0)
+    np.testing.assert_array_equal(b, 3 * a)
+    untyped = DECLARED_IN_THE_BODY.replace("        by: T.float32\n", "")
+    assert find_mistake(untyped)[:2] == ("missing-type", "parameter `by` has no type")
