@@ -8,9 +8,10 @@ function under `@tilelang.jit` or `@T.prim_func` at the top of a file, or one th
 The values that it takes are those of the repository's own calls (`tilelang_values`), or else usual ones by their names
 (`USUAL`, `GUESSED`). Files about other machines are left out (`OTHERS`), and for a target the kernels that name a later
 one (`NEEDS`), or whose tests ask for one. Of those that are refused, `tilelang_reasons` says which the repository
-itself shows to be wrong, or not for this machine: the rate is given with and without them. Each kernel is compiled in a process of its own, for at most `SECONDS` of the processor. With
-`--until emulate` it is built at small sizes where it can be, run in the emulator, and compared with its tile IR run by
-numpy; what is too large for that counts as an obstacle.
+itself shows to be wrong, or not for this machine: the rate is given with and without them. Each kernel is compiled in a
+process of its own, for at most `SECONDS` of the processor. With `--until emulate` it is built at small sizes where it
+can be, run in the emulator, and compared with its tile IR run by numpy; what is too large for that counts as an
+obstacle.
 """
 
 from __future__ import annotations
