@@ -53,7 +53,12 @@ OTHERS = re.compile(
 """Other machines, and scripts that have no kernels to run."""
 NEEDS = (
     (100, re.compile(r"tcgen05|tmem|sm_?1[02]0|blockscaled|tma_gather4|clc_")),
-    (90, re.compile(r"wgmma|tma_copy|T\.ws\(|set_max_nreg|Cluster|cluster_|[Hh]opper|sm_?90|_ws\b|InputTilePipeline")),
+    (
+        90,
+        re.compile(
+            r"wgmma|tma_copy|T\.ws\(|set_max_nreg|use_tma|Cluster|cluster_|[Hh]opper|sm_?90|_ws\b|InputTilePipeline"
+        ),
+    ),
 )
 """What names a machine, in the path of a file or in the text of a kernel."""
 ROUNDS = 8

@@ -49,7 +49,7 @@ def explain_refusal(text: str, name: str, code: str, title: str) -> str:
         return "pastes C++"
     if code == "unknown-name" and (found := re.search(r"`(\w+)`", title)) and not _is_bound(tree, found[1]):
         return "a name that nothing defines"
-    if code in _OF_THE_MACHINE:
+    if code in _OF_THE_MACHINE or re.search(r"\bsm_\w+ has no ", title):
         return "beyond this machine"
     return "a mistake on purpose" if _is_refused_on_purpose(tree, name) else ""
 

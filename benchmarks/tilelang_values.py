@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-MOST_STEPS, MOST_TURNS = 40_000, 64
+MOST_STEPS, MOST_TURNS = 100_000, 64
 _MAKES_TENSORS = ("randn", "rand", "empty", "zeros", "ones", "randint", "full", "normal", "randperm", "arange")
 _SAME_SHAPE = (
     "cuda", "half", "bfloat16", "float", "to", "contiguous", "requires_grad_", "clone", "detach", "uniform_", "normal_",
@@ -118,6 +118,7 @@ class Script:
         self._known: dict[int, dict[str, Any]] = {}
         self._before: dict[int, dict[str, Any]] = {}  # what names stand for where a call is
         self._depth = 0  # of functions whose value is computed
+        self._loops = 0
 
     # ---- the kernel's arguments --------------------------------------------------------------------------------------
 
@@ -364,9 +365,12 @@ class Script:
                 with suppress(Unknown, TypeError):
                     turns = self.value(over, known)
                 # A list has a script's cases, of which the first counts; a range computes something.
-                for turn in itertools.islice(turns, MOST_TURNS if isinstance(turns, range) else 1):
+                is_computing = isinstance(turns, range) and not self._loops
+                self._loops += 1
+                for turn in itertools.islice(turns, MOST_TURNS if is_computing else 1):
                     _bind(target, turn, known)
                     self._run(body, known)
+                self._loops -= 1
             case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append", value=ast.Name(id=name)), args=[item])):
                 with suppress(Unknown):
                     if isinstance(known.get(name), list):
@@ -495,6 +499,8 @@ class Script:
 
     def _attribute(self, node: ast.Attribute, known: dict[str, Any]) -> Any:
         match node.value:
+            case ast.Attribute(value=ast.Name(id="torch"), attr="version"):
+                return None if node.attr == "hip" else "12.8"
             case ast.Name(id=owner) if owner.endswith("dtypes") and _DTYPE.fullmatch(node.attr):
                 return Dtype(_SAME_TYPE.get(node.attr, node.attr))
             case ast.Name(id="torch" | "T" | "tilelang" as owner):
@@ -672,7 +678,10 @@ class Script:
         known = {k: v for k, v in known.items() if v is not UNKNOWN}
         self._depth += 1
         try:
-            return self._returned(function.body, known)
+            made = self._returned(function.body, known)
+            if made is UNKNOWN:
+                raise Unknown
+            return made
         finally:
             self._depth -= 1
 
@@ -685,12 +694,17 @@ class Script:
                     return self.value(value, known)
                 case ast.If(test=test, body=then, orelse=orelse):
                     try:
-                        return self._returned(then if self.value(test, known) else orelse, known)
+                        is_true = self.value(test, known)
                     except Unknown:
+                        if any(isinstance(part, ast.Return) for part in ast.walk(statement)):
+                            raise
                         self._statement(statement, known)
+                        continue
+                    if (made := self._returned(then if is_true else orelse, known)) is not UNKNOWN:
+                        return made
                 case _:
                     self._statement(statement, known)
-        raise Unknown
+        return UNKNOWN
 
 
 class _Filler(ast.NodeTransformer):
