@@ -115,6 +115,8 @@ class Script:
             for node in ast.walk(function):
                 if node is not function:
                     self.around[id(node)] = function  # the innermost comes last
+        expecting = (n for n in ast.walk(self.tree) if isinstance(n, ast.With) and "raises" in ast.unparse(n.items[0]))
+        self.failing = {id(part) for node in expecting for part in ast.walk(node)}  # calls of mistakes on purpose
         self._known: dict[int, dict[str, Any]] = {}
         self._before: dict[int, dict[str, Any]] = {}  # what names stand for where a call is
         self._depth = 0  # of functions whose value is computed
@@ -167,7 +169,7 @@ class Script:
         the `forward` of."""
         names = {name, *self._applied(name)}
         nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
-        for node in sorted(nodes, key=lambda each: (each.lineno, each.col_offset)):
+        for node in sorted(nodes, key=lambda each: (id(each) in self.failing, each.lineno, each.col_offset)):
             match node:
                 case ast.Call(func=ast.Name(id=called)) if called in names:
                     yield node

@@ -178,6 +178,11 @@ def case(parts, width, block=64):
     split(A, torch.tensor(starts), int(sizes.max()), block, A.dtype)
 
 
+def test_refused():
+    with pytest.raises(ValueError):
+        case([3], width=1)
+
+
 def test_first():
     case([64, 192], width=32)
     block = 16
