@@ -85,7 +85,7 @@ def _elaborate_named_call(context: Context, path: str, node: ast.Call) -> None:
 def elaborate_evaluate_call(context: Context, path: str, node: ast.Call) -> None:
     """Elaborate T.evaluate: the call in it, as a statement. Any other value is not used."""
     (inner,) = node.args if len(node.args) == 1 and not node.keywords else (None,)
-    if inner is None:
+    if inner is None or isinstance(inner, ast.Starred):
         raise_error("wrong-argument", "T.evaluate needs one value", node.span, help="write the call as a statement")
     if isinstance(inner, ast.Call):
         _elaborate_expression(context, inner)
