@@ -399,7 +399,8 @@ class _MechanismSelector:
             return (self.build_tma_store(op),)
         if reason is None and (staged := self.build_staged_store(op)):
             return staged
-        if op.use_tma:
+        may_be_negative = not all(map(self.coordinates.is_never_negative, op.regions[1].start))
+        if op.use_tma and not (may_be_negative and self.target.has("tma")):
             with self.mistakes.caught():
                 raise_error(
                     "unsupported-operand",

@@ -20,7 +20,7 @@ from tilec.frontend.syntax.imports import is_relative_import, list_candidate_fil
 from tilec.frontend.syntax.parse import diagnose_foreign, parse_file
 from tilec.ir.types import DType
 from tilec.ops.language.signature import Argument, as_dtype, find_nearest_name
-from tilec.ops.language.values import ForeignValue, Function, Member, Namespace, Value, describe_value
+from tilec.ops.language.values import Dictionary, ForeignValue, Function, Member, Namespace, Value, describe_value
 from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
@@ -64,10 +64,10 @@ class Defines:
 
     def argument(self, context: Context, function: str, node: ast.Parameter) -> Value:
         """Return the -D value of a compile-time parameter, or else its default, and record its name; refuse one with
-        neither.
+        neither. `*args` and `**options` are empty and not recorded, since -D gives a value to one name.
         """
         if node.kind:
-            raise_error("unsupported-syntax", "the parameters of a kernel's function have names", node.span)
+            return Dictionary(()) if node.kind == "**" else ()
         self.known[node.name] = None
         if node.default is not None:
             value = context.value(node.default)

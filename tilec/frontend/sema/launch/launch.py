@@ -265,6 +265,25 @@ def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
 # ---- parameters ------------------------------------------------------------------------------------------------------
 
 
+def move_declared_types(function: ast.Function) -> ast.Function:
+    """Move `A: T.Tensor(…)` at the head of a function's body to its parameter A, where that has no type."""
+    untyped = {p.name for p in function.params if p.annotation is None and p.default is None}
+    types: dict[str, ast.Expr] = {}
+    body: list[ast.Stmt] = []
+    for statement in function.body:
+        match statement:
+            case ast.AnnotatedAssign(target=ast.Name(id=name), annotation=annotation, value=None) if (
+                name in untyped and name not in types
+            ):
+                types[name] = annotation
+            case _:
+                body.append(statement)
+    if not types:
+        return function
+    params = tuple(replace(p, annotation=types.get(p.name, p.annotation)) for p in function.params)
+    return replace(function, params=params, body=tuple(body))
+
+
 def elaborate_parameters(context: Context, function: ast.Function) -> tuple[Param, ...]:
     """Bind a kernel function's typed parameters and return them, but mistaken ones, which are recorded and poisoned."""
     params: list[Param] = []

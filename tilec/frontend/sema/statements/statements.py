@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NoReturn
 
 from tilec.frontend.sema.compile_time import functions
@@ -41,7 +42,11 @@ def _elaborate_expression(context: Context, node: ast.Expr) -> None:
         raise_error("unused-value", title, node.span, f"this is {describe_value(value)}", help=called)
     function = context.value(node.function)
     if isinstance(function, Function):
-        functions.call_function(context, function, *evaluate.evaluate_arguments(context, node), node.span)
+        arguments = evaluate.evaluate_arguments(context, node)
+        if isinstance(function.node, ast.Lambda) and isinstance(function.node.body, ast.Call):
+            functions.run_lambda(context, function, *arguments, node.span, partial(_elaborate_expression, context))
+        else:
+            functions.call_function(context, function, *arguments, node.span)
     elif isinstance(function, Method) and _is_statement_method(context, function, node):
         context.value(node)
     elif isinstance(function, Method) and isinstance(function.owner, MmaEmitter):
@@ -84,11 +89,16 @@ def _elaborate_named_call(context: Context, path: str, node: ast.Call) -> None:
 
 
 def elaborate_evaluate_call(context: Context, path: str, node: ast.Call) -> None:
-    """Elaborate the call inside `T.evaluate(…)` as a statement; refuse anything else inside."""
+    """Elaborate the one argument of `T.evaluate(…)`: a call as a statement, any other value for its errors only;
+    refuse any other number of arguments.
+    """
     (inner,) = node.args if len(node.args) == 1 and not node.keywords else (None,)
-    if not isinstance(inner, ast.Call):
-        raise_error("wrong-argument", "T.evaluate needs a call", node.span, help="write the call as a statement")
-    _elaborate_expression(context, inner)
+    if inner is None or isinstance(inner, ast.Starred):
+        raise_error("wrong-argument", "T.evaluate needs one value", node.span, help="write the call as a statement")
+    if isinstance(inner, ast.Call):
+        _elaborate_expression(context, inner)
+    else:
+        evaluate.evaluate_operand(context, inner)
 
 
 def ignore_profiler_mark(context: Context, path: str, node: ast.Call) -> None:
