@@ -203,7 +203,8 @@ def _operation_text(op: Operation) -> str:
             extents = ", ".join(map(str, nest.extents))
             stores = [show_store(s) for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store)]
             to = "" if block is None else f" in block {show_expr(block)} of the cluster"
-            return f"elementwise ({extents}) {'; '.join(stores)}{to}"
+            kind = f"cp_async.{op.copy_bytes} by threads" if op.copy_bytes else "elementwise"
+            return f"{kind} ({extents}) {'; '.join(stores)}{to}"
         case warp.CpAsync(source=source, destination=destination, width=width):
             return f"cp_async.{width} {_operand_text(destination)} = {_source_text(source)}"
         case warp.TmaLoad(map=tensor_map, start=start, destination=destination, tap=tap):

@@ -44,11 +44,13 @@ class Operation:
 @dataclass(frozen=True, slots=True)
 class Elementwise(Operation):
     """A parallel nest, each thread sweeping its registers of `layout`. With `block` its stores go to the tiles of that
-    block of the cluster."""
+    block of the cluster. With `copy_bytes` each thread copies its elements by cp.async of so many bytes; the kernel
+    orders these copies among themselves."""
 
     nest: tile.Parallel
     layout: Fragment
     block: tile.Expr | None = None
+    copy_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,13 @@ def operation_effects(op: Operation) -> tuple[set[str], set[str], str | None, se
 
 
 def atomic_buffers(op: Operation) -> set[str]:
-    """Return the buffers that the operation touches by atomics alone."""
+    """Return the buffers that the operation touches by atomics alone, or by copies of single threads: the kernel orders
+    these among themselves."""
     if not isinstance(op, warp.Elementwise):
         return set()
     stores = [s for s in tile.walk_statements(op.nest.body) if isinstance(s, tile.Store)]
+    if op.copy_bytes:
+        return {s.buffer.name for s in stores}
     plain = {s.buffer.name for s in stores if s.atomic is None} | effects_without_scalars(op)[0]
     return {s.buffer.name for s in stores} - plain
 
@@ -48,8 +51,11 @@ def effects_without_scalars(op: Operation) -> tuple[set[str], set[str], str | No
     match op:
         case warp.Elementwise(nest=nest):
             inside = list(tile.walk_statements(nest.body))
-            reads = {load.buffer.name for stmt in inside for load in tile.walk_loads(stmt)}
-            return reads, {s.buffer.name for s in inside if isinstance(s, tile.Store)}, None, set()
+            writes = {s.buffer.name for s in inside if isinstance(s, tile.Store)}
+            loads = [load for stmt in inside for load in tile.walk_loads(stmt)]
+            if op.copy_bytes:  # a thread reads its own registers at once
+                return {ld.buffer.name for ld in loads if ld.buffer.scope != "local"}, writes, "cp.async", set()
+            return {load.buffer.name for load in loads}, writes, None, set()
         case warp.CpAsync(source=s, destination=into):
             return {s.buffer.name}, {into.buffer.name}, "cp.async", set()
         case warp.TmaLoad(destination=d):

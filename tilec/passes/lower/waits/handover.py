@@ -81,7 +81,7 @@ def prepare_arrivals(program: warp.Program, by_async: frozenset[str]) -> warp.Pr
 
 def _arrive_by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
     """Let threads arrive in place of cp.async copies, unless the role has such copies."""
-    if any(isinstance(op, warp.CpAsync) for op in warp.walk_operations(body)):
+    if any(_copies_by_cp_async(op) for op in warp.walk_operations(body)):
         return body
 
     def replace_arrival(op: warp.Operation) -> warp.Operation:
@@ -90,6 +90,10 @@ def _arrive_by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation
         return warp.Arrive(op.barrier, op.condition, cursors=op.cursors, moment=op.moment, span=op.span)
 
     return rewrite_statements(body, replace_arrival)
+
+
+def _copies_by_cp_async(op: warp.Operation) -> bool:
+    return isinstance(op, warp.CpAsync) or (isinstance(op, warp.Elementwise) and op.copy_bytes > 0)
 
 
 def _fence_waits(body: tuple[warp.Operation, ...], barriers: frozenset[str]) -> tuple[warp.Operation, ...]:
