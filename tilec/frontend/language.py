@@ -458,7 +458,9 @@ LOOPS = (
         """All elements of a box at once, distributed over the threads. Its variables index fragments, if its extents
         are known at compile time. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a T.Fragment;
         `prefer_async`: a nest that fills a box of a shared tile is an asynchronous copy, also for elements that are not
-        a box of the tensor, and with T.if_then_else(condition, element, 0).""",
+        a box of the tensor, and with T.if_then_else(condition, element, 0). Up to 64 iterations of a loop inside are
+        written out for each element; a longer loop, or one whose length is known only at run time, runs equally often
+        for all elements. T.alloc_var inside makes a variable for each element.""",
         (
             nests.elaborate_parallel,
             nests._collect_nest,

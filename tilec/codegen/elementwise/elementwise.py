@@ -454,6 +454,9 @@ class _Sweep:
         """Print in each lane, by one of the threads that hold the element."""
         for lane in range(self.run_length):
             guard = self.add_conditions(self.scalars.test_all((*run.inside, *self.first_copy)), a.conditions, run, lane)
+            if a.stops:
+                self.builder.emit("trap", guard=guard)
+                continue
             with emit_guarded(self.state, guard), self.scalars.open_scope():
                 values = [substitute_vars(v, run.values[lane]) for v in a.values]
                 held = [self.scalars.get_register(v, self.make_reader(run, lane)) for v in values]

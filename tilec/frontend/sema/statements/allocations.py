@@ -61,6 +61,8 @@ def allocate_variable(context: Context, name: str, node: ast.Call) -> Buffer:
     context.buffers.append(buffer)
     context.variable_names.add(buffer.name)
     context.variable_masks[buffer.name] = tuple(context.masks)
+    if context.is_parallel:
+        context.nest_variables.add(buffer.name)
     if call["init"].value is not None:
         set_variable(context, buffer, call["init"], node.span)
     return buffer
@@ -89,7 +91,7 @@ def _check_tensor_memory(name: str, extents: tuple[int, ...], dtype: DType, call
 
 def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
     """Elaborate `name = T.alloc_…(…)`."""
-    if context.is_parallel:
+    if context.is_parallel and (path != VARIABLE_SIGNATURE.name or "T.Parallel" not in context.loops):
         title = f"{path} is not allowed inside {context.nest_name}"
         raise_error("tile-op-in-parallel", title, node.span, help="allocate before the loop")
     if path in OTHER_ALLOCATIONS:

@@ -14,7 +14,7 @@ from tilec.support.source import Span
 def set_variable(context: Context, buffer: tile.Buffer, argument: Argument, span: Span) -> None:
     """Set a variable, of which every thread has a copy. A value that varies between threads makes it a local array."""
     value = as_expr(argument, buffer.dtype)
-    if buffer.scope == "local":
+    if buffer.scope == "local" or buffer.name in context.nest_variables:
         emit_store(context, Access(buffer, (tile.int32_const(0),)), Argument(value, argument.span), span)
         return
     is_own = context.is_divergent or tuple(context.masks) != context.variable_masks[buffer.name]
