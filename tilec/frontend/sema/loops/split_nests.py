@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tilec.analysis.usage import list_expressions
 from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.statements import per_thread
 from tilec.ir import tile
 from tilec.ir.affine import reads_elements
 from tilec.ir.rewrite import map_expressions, rewrite_expression, rewrite_statements
@@ -53,7 +55,12 @@ def place_variables(context: Context, nest: tile.Parallel) -> tile.Parallel:
 
 
 def split_nest(context: Context, nest: tile.Parallel) -> tuple[tile.Stmt, ...]:
-    """Return loops around nests that do the same as a nest with loops in it."""
+    """Return loops around nests that do the same as a nest with loops in it. Errors: `thread-dependent`, for warp-wide
+    calls."""
+    for stmt in tile.walk_statements(nest.body):
+        if any(per_thread.has_collective_call(expr) for expr in list_expressions(stmt)):
+            title = "warp-wide calls are not defined in a T.Parallel with a long loop in it"
+            raise_error("thread-dependent", title, stmt.span, help="put the loop outside and T.Parallel inside")
     return tuple(_NestSplitter(context, nest).split_body(nest.body, (), {}))
 
 
