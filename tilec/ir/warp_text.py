@@ -212,6 +212,8 @@ def _operation_text(op: Operation) -> str:
             signals = f", signals {_barrier_text(op.barrier)}{_block_suffix(op.block)}" if op.barrier else ""
             to = f" with all along {op.shared}" if op.shared else ""
             box = f"{tensor_map.name}[{', '.join(map(show_expr, start))}]"
+            if op.column is not None:
+                return f"tma_load {op.panels} panels of {destination.name} from {show_expr(op.column)} = {box}{signals}"
             if op.four is not None:
                 return f"tma_load {_tile_rows(destination, op.four)} = {_map_rows(tensor_map, op.four, start)}{signals}"
             return f"tma_load {destination.name} = {box}{looks}{signals}{to}"
