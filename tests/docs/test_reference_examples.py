@@ -163,6 +163,7 @@ def is_close(call: str, found: float, shown: float) -> bool:
 Inputs = Any
 GIVEN: dict[str, Callable[[np.random.Generator], dict[str, Any]]] = {
     "looked_up": lambda random: {"places": random.integers(0, 1024, 64)},
+    "rows_by_number": lambda rng: {"places": rng.integers(0, 1024, 16)},
     "rows_to_their_places": lambda random: {"places": random.permutation(256)[:64]},
     "mark_present": lambda random: {"items": random.integers(0, 256, 1024)},
     "through_a_table": lambda random: {"A": random.integers(0, 256, 1024)},
@@ -263,6 +264,7 @@ NUMPY: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "loaded_early": lambda x: {"C": np.exp(x.A) + x.B},
     "loaded_by_tma": lambda x: {"B": 2 * x.A},
     "looked_up": lambda x: {"B": x.table[x.places]},
+    "rows_by_number": lambda x: {"B": x.table[x.places]},
     "column_statistics": lambda x: {"largest": x.A.max(0), "sums": x.A.sum(0)},
     "rows_of_a_list": lambda x: {"B": np.where(x.rows[:, None] < 0, 0, x.A[x.rows])},
     "convolution": convolved,

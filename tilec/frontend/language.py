@@ -19,7 +19,15 @@ from tilec.frontend.sema.expressions import emitters, evaluate, expressions, lay
 from tilec.frontend.sema.launch import configs, eager, launch, pointers
 from tilec.frontend.sema.launch.hints import HINTS
 from tilec.frontend.sema.loops import loop_headers, loops, manual_schedules as manual, nests, tile_scheduler
-from tilec.frontend.sema.operations import emitter_methods, inline_ptx, operations, printing, reducers, rng
+from tilec.frontend.sema.operations import (
+    emitter_methods,
+    inline_ptx,
+    operations,
+    printing,
+    reducers,
+    rng,
+    thread_copies,
+)
 from tilec.frontend.sema.operations.block_scales import TRANSPOSE_SIGNATURE
 from tilec.frontend.sema.roles import explicit_roles as roles, pipeline_rules, pipelines, stages
 from tilec.frontend.sema.roles.linear_resources import Ledger
@@ -27,6 +35,7 @@ from tilec.frontend.sema.roles.pipeline_records import PIPELINE_SIGNATURES as PI
 from tilec.frontend.sema.statements import allocations, jumps, statements, stores
 from tilec.ir.types import TYPES_BY_NAME, DType
 from tilec.ops import registry
+from tilec.ops.copies import thread_copy
 from tilec.ops.functions import python, scalar, signatures
 from tilec.ops.functions.signatures import LAUNCH_VALUES, PTX, VIEWS
 from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
@@ -290,6 +299,28 @@ DOT = _make_entry(
     signatures.build_dp4a,
 )
 
+THREAD_COPIES = (
+    _make_entry(
+        thread_copy.THREAD_COPY,
+        """A statement: each thread that runs it copies `num_elems` neighbours, of 4, 8 or 16 bytes in all, from a
+        tensor to a shared tile, by cp.async; what every thread would copy alike, one of them copies. Both addresses are
+        T.access_ptr(element, …). Elements outside the tensor are 0, and all are 0 where `predicate` is False. The
+        copies are complete after T.ptx_wait_group, which counts the groups that T.ptx_commit_group closes, or after a
+        wait for the barrier of T.cp_async_barrier_noinc; and wherever tilec sees that the tile is used. No other copy
+        may be under way to the same elements. Where alignment is not certain, and inside T.Parallel and T.vectorized,
+        elements are copied through registers.""",
+        thread_copy.read_thread_copy,
+        thread_copy.check_copied_bytes,
+        thread_copies.elaborate_thread_copy,
+    ),
+    _make_entry(
+        thread_copy.ACCESS_PTR,
+        """The address of an element of a tensor or shared tile, for T.ptx_cp_async. The type of access and the extents
+        are those of the copy, whatever is written here.""",
+        thread_copy.make_element_pointer,
+    ),
+)
+
 INLINE_PTX = _make_entry(
     PTX,
     """The result of PTX instructions that you write: {0} in `text` is the result, {1} the first of `ins`. As a
@@ -454,7 +485,9 @@ LOOPS = (
         """All elements of a box at once, distributed over the threads. Its variables index fragments, if its extents
         are known at compile time. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a T.Fragment;
         `prefer_async`: a nest that fills a box of a shared tile is an asynchronous copy, also for elements that are not
-        a box of the tensor, and with T.if_then_else(condition, element, 0).""",
+        a box of the tensor, and with T.if_then_else(condition, element, 0). Up to 64 iterations of a loop inside are
+        written out for each element; a longer loop, or one whose length is known only at run time, runs equally often
+        for all elements. T.alloc_var inside makes a variable for each element.""",
         (
             nests.elaborate_parallel,
             nests._collect_nest,
@@ -576,7 +609,8 @@ def list_documented_names() -> dict[str, LanguageEntry]:
 
 def _list_entries() -> Iterator[LanguageEntry]:
     """Yield the documentation entries of all names: structure, operations, functions, dtypes, Python built-ins."""
-    yield from (*STRUCTURE, *ALLOCATION, *THREADS, UPDATE, WARPGROUPS, *PIPELINES, DOT, INLINE_PTX, EVALUATE, PRINT)
+    yield from (*STRUCTURE, *ALLOCATION, *THREADS, UPDATE, WARPGROUPS, *PIPELINES, DOT, *THREAD_COPIES)
+    yield from (INLINE_PTX, EVALUATE, PRINT)
     yield from (*LOOPS, BREAK, VECTOR_TYPES, *WIDE, READ_ONLY, RAMP, *RANDOM)
     yield _make_entry(TRANSPOSE_SIGNATURE, "A statement: lines of scale factors into the order of lanes.")
     for operation in registry.list_operations():

@@ -165,6 +165,8 @@ class Context:
     """The smallest and largest values of variables, by name."""
     variable_names: set[str] = field(default_factory=set)
     """The names of the buffers of T.alloc_var: of one element, of which each thread has a copy."""
+    nest_variables: set[str] = field(default_factory=set)
+    """The names of the variables that T.alloc_var makes in the current nest: one for each iteration."""
     findings: Findings = field(default_factory=Findings)
     """The facts that an earlier elaboration of the kernel has found."""
     variable_masks: dict[str, tuple[Mask, ...]] = field(default_factory=dict)

@@ -102,7 +102,18 @@ def _build_tma_load(op: Copy, context: LoweringContext) -> TmaLoad:
         box[sliced] //= slices
     tensor_map = make_tensor_map(replace(source, extent=tuple(box)), destination.buffer, context)
     start, tile, cursors = source.start, destination.buffer, context.cursors
-    return TmaLoad(tensor_map, start, tile, shared=shared, sliced=sliced, cursors=cursors, span=op.span)
+    load = TmaLoad(tensor_map, start, tile, shared=shared, sliced=sliced, cursors=cursors, span=op.span)
+    if destination.is_whole:
+        return load
+    return replace(load, column=destination.start[-1], panels=_count_panels(op, context))
+
+
+def _count_panels(op: Copy, context: LoweringContext) -> int:
+    """Count the panels that the copy of a part of a tile fills."""
+    part, panel = op.destination, context.shared[op.destination.buffer.name].panel
+    is_possible = affine_form(part.start[-1]).divisor % panel == part.extent[-1] % panel == 0
+    assert is_possible, "a part of a tile is whole panels of its layout"
+    return part.extent[-1] // panel
 
 
 def _add_barrier(load: TmaLoad, op: Copy) -> TmaLoad:

@@ -61,6 +61,14 @@ class SnapshotAccess(Access):
 
 
 @dataclass(frozen=True, slots=True)
+class ElementPointer:
+    """The address of an element of a tensor or tile, as T.access_ptr gives it."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotExpr:
     """An expression bound to a name, as a macro's argument: `read` gives its value at the time of binding."""
 
@@ -322,7 +330,7 @@ class StageTile(Access):
 StaticValue = Union[
     int, float, bool, str, None, range, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method,
     ForeignValue, PoisonedValue, SnapshotExpr, Namespace, ElementReference, LoopLayout, Swizzle, IndexMap,
-    TileScheduler, MmaEmitter, Pipeline, PipelineHandle, PipelineStage, "tuple[Value, ...]",
+    TileScheduler, MmaEmitter, Pipeline, PipelineHandle, PipelineStage, ElementPointer, "tuple[Value, ...]",
 ]  # fmt: skip
 Value = StaticValue | Buffer | Access | Member | Expr
 """Compile-time values, which stay Python values until they are combined with a typed operand, and run-time values."""
@@ -384,6 +392,8 @@ def describe_value(value: Value) -> str:
             return f"{name}, {count} barriers" if count != 1 else f"{name}, a barrier"
         case Buffer(name=name, extents=shape, dtype=dtype, scope=scope):
             return f"{name}, {_add_article(dtype)} {_KINDS[scope]} of shape {show_shape(shape)}"
+        case ElementPointer(buffer=buffer):
+            return f"the address of an element of {buffer.name}"
         case Access(buffer=buffer):
             return f"a part of {buffer.name}"
         case Member(path=path):

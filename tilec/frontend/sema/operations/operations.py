@@ -21,7 +21,7 @@ from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import BOOL
 from tilec.ops import registry
-from tilec.ops.device_assert import DeviceAssert
+from tilec.ops.device_assert import DEVICE_ASSERT, DeviceAssert
 from tilec.ops.functions.signatures import build_dp4a
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument, Call, as_expr, bind_arguments, warn_ignored_hints
@@ -34,6 +34,7 @@ from tilec.support.source import Span
 
 _LOCAL_ARRAY_OPERATIONS = ("T.fill", "T.clear", "T.copy")
 """The tile operations that a thread can do on its local array."""
+DEVICE_ASSERT_NAME = DEVICE_ASSERT.spellings[0].signature.name
 _FILL_OPERATIONS = ("T.fill", "T.clear")
 """The tile operations that accept a single element."""
 _TENSOR_MEMORY_OPERATIONS = (
@@ -70,6 +71,9 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
         return
     if path in _FILL_OPERATIONS:
         arguments = _replace_emitter_arrays(context, arguments)
+    if context.is_parallel and path == DEVICE_ASSERT_NAME:
+        elaborate_tile_operation(context, spelling, path, arguments, node)
+        return
     if context.is_parallel:
         title = f"{path} works on whole tiles and is not allowed inside {context.nest_name}"
         way_out = "move it out of the loop, or access the elements one by one"
@@ -162,7 +166,7 @@ def elaborate_tile_operation(
         _elaborate_local_operation(context, op)
         return
     if isinstance(op, DeviceAssert):
-        context.out.append(per_thread.mask_assertion(context, op))
+        per_thread.emit_assertion(context, op)
         return
     op = roles.resolve_block_barrier(context, pipelines.apply_stage_rules(context, op, arguments))
     own = roles.assign_executing_threads(context, op)

@@ -228,6 +228,15 @@ def freeze_value(context: Context, value: tile.Expr, span: Span) -> tile.Expr:
     return bind_thread_value(context, "now", value, span) if reads_elements(value) else value
 
 
+def emit_assertion(context: Context, op: DeviceAssert) -> None:
+    """Emit an assertion, for the threads that run it; inside T.Parallel for the thread that has the element."""
+    if not context.is_parallel:
+        context.out.append(mask_assertion(context, op))
+        return
+    stop = tile.Print(op.message, (), op.span, stops=True)
+    context.out.append(tile.If(tile.Unary("not", op.condition, BOOL), (stop,), (), op.span))
+
+
 def mask_assertion(context: Context, op: DeviceAssert) -> DeviceAssert:
     """Return an assertion whose condition also holds in all threads that the current masks exclude. If it differs from
     thread to thread, it also holds in threads past the requested ones.

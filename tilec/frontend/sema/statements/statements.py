@@ -183,15 +183,12 @@ def _elaborate_assert(context: Context, node: ast.Assert) -> None:
     if isinstance(arithmetic.as_condition(condition), bool):
         check_assert(context, node)
         return
-    if context.is_parallel:
-        title = f"an assertion about run-time values is not allowed inside {context.nest_name}"
-        raise_error("tile-op-in-parallel", title, node.span, help="move it out of the loop")
     message = () if node.message is None else (Argument(context.value(node.message), node.message.span),)
     given = DEVICE_ASSERT.spellings[0]
     assert given.check is not None
     op = given.check(bind_arguments(given.signature, [condition, *message], {}, node.span))
     assert isinstance(op, DeviceAssert)
-    context.out.append(per_thread.mask_assertion(context, op))
+    per_thread.emit_assertion(context, op)
 
 
 STATEMENT_ELABORATORS: dict[type[ast.Stmt], StatementElaborator] = {

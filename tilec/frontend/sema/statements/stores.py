@@ -16,7 +16,7 @@ def set_variable(context: Context, buffer: tile.Buffer, argument: Argument, span
     T.Parallel. With that finding the next attempt makes the variable a local array, which each thread sets.
     """
     value = as_expr(argument, buffer.dtype)
-    if buffer.scope == "local":
+    if buffer.scope == "local" or buffer.name in context.nest_variables:
         emit_store(context, Access(buffer, (tile.int32_const(0),)), Argument(value, argument.span), span)
         return
     is_own = context.is_divergent or tuple(context.masks) != context.variable_masks[buffer.name]
