@@ -208,7 +208,9 @@ def values(path: Path, name: str) -> dict[str, Any]:
 
 
 def read_script(path: Path, read: dict[Path, Script] | None = None) -> Script:
-    """Read a file, and the files of its repository that it imports functions from, which may import them again."""
+    """Return the script of a file, with those of its repository that it imports functions from. `read` has the scripts
+    by their paths, and gets the new ones: files may import one another.
+    """
     read = {} if read is None else read
     if path in read:
         return read[path]

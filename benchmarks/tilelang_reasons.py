@@ -37,7 +37,9 @@ def is_for_another_machine(tree: ast.Module, name: str) -> bool:
 
 
 def explain_refusal(text: str, name: str, code: str, title: str) -> str:
-    """Return why it is right that a kernel was refused with this mistake, or nothing."""
+    """Return a few words on why a file itself shows that refusing its kernel is right, or "" if it does not. `code` and
+    `title` are those of the mistake that the kernel was refused with.
+    """
     tree = ast.parse(text)
     function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == name)
     own = ast.get_source_segment(text, function) or ""
@@ -55,6 +57,7 @@ def explain_refusal(text: str, name: str, code: str, title: str) -> str:
 
 
 def _list_imports(tree: ast.Module) -> Iterator[str]:
+    """Yield the dotted name of each module that a file imports, or imports names from."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names)
@@ -63,7 +66,7 @@ def _list_imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _is_bound(tree: ast.Module, name: str) -> bool:
-    """Return whether anything in a file binds a name."""
+    """Return whether anything in a file binds a name, or it is one of Python's own."""
     if hasattr(builtins, name):
         return True
     for node in ast.walk(tree):
@@ -80,12 +83,13 @@ def _is_bound(tree: ast.Module, name: str) -> bool:
 
 
 def _find_tests(tree: ast.Module, name: str) -> Iterator[ast.FunctionDef]:
-    """Find the tests of a file that reach a function, through other functions of the file too."""
+    """Yield the `test…` functions of a file that name a function, or name another function that reaches it."""
     reaching = _find_callers(tree, name)
     yield from (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name.startswith("test") and n in reaching)
 
 
 def _find_callers(tree: ast.Module, name: str) -> list[ast.FunctionDef]:
+    """Return the top-level functions of a file that name a function, or one of these, found step by step."""
     functions = [n for n in tree.body if isinstance(n, ast.FunctionDef)]
     reached, found = {name}, list[ast.FunctionDef]()
     while more := [f for f in functions if f not in found and f.name != name and reached & _list_names(f)]:
@@ -95,19 +99,19 @@ def _find_callers(tree: ast.Module, name: str) -> list[ast.FunctionDef]:
 
 
 def _list_names(tree: ast.AST) -> set[str]:
+    """Return the plain names that are in a part of a file."""
     return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
 
 
 def _is_refused_on_purpose(tree: ast.Module, name: str) -> bool:
-    """Return whether every test of a kernel reaches it only where it expects an exception."""
+    """Return whether a kernel has tests, and each expects an exception where it reaches the kernel."""
     reaching = {name} | {f.name for f in _find_callers(tree, name) if not f.name.startswith("test")}
     tests = list(_find_tests(tree, name))
     return bool(tests) and all(_expects_exception(test, reaching) for test in tests)
 
 
 def _expects_exception(test: ast.FunctionDef, reaching: set[str]) -> bool:
-    """Return whether these names are used in a test, if at all, under `with pytest.raises`. A call that makes only what
-    is compiled there counts too."""
+    """Return whether a test uses one of these names under `pytest.raises`, or to make what is called there."""
     expecting = [
         node
         for node in ast.walk(test)

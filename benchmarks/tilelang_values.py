@@ -63,6 +63,7 @@ class Dtype(str):
 
     @property
     def bits(self) -> int:
+        """Return the number in the type's name, as 16 for float16; 8 for a name without a number."""
         found = re.search(r"\d+", self)
         return int(found[0]) if found else 8
 
@@ -82,6 +83,7 @@ class Tensor:
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
+        """Return an element, or for a slice a tensor of elements; raise Unknown if the elements are not known."""
         if self.items is None:
             raise Unknown
         taken = self.items[index]
@@ -622,7 +624,7 @@ class Script:
         return function(*given, **keywords)
 
     def _dtype(self, node: ast.Call, known: dict[str, Any], otherwise: Dtype) -> Dtype:
-        """Return the type of elements that a call of torch names, by its keyword or its place."""
+        """Return the first type of elements among a torch call's `dtype=` and arguments, or else `otherwise`."""
         for each in (*(k.value for k in node.keywords if k.arg == "dtype"), *node.args):
             with suppress(Unknown):
                 if isinstance(found := self.value(each, known), Dtype):
@@ -630,7 +632,7 @@ class Script:
         return otherwise
 
     def _of_items(self, tensor: Any, name: str) -> Any:
-        """Return what a method of a tensor, or of a number that was in one, makes of its elements."""
+        """Return what a torch method computes of a tensor's elements or shape, or of one number; else raise Unknown."""
         if isinstance(tensor, int | float) and name == "item":
             return tensor
         if not isinstance(tensor, Tensor):
@@ -716,11 +718,13 @@ class _Filler(ast.NodeTransformer):
         self.known = known
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        """Return the lambda with its body filled in, but for its own parameters."""
         self.known = {k: v for k, v in self.known.items() if k not in {a.arg for a in node.args.args}}
         node.body = self.visit(node.body)
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Return the number, type or text known for a name as an expression, or the name itself."""
         value = self.known.get(node.id)
         if isinstance(value, Dtype):
             return ast.Attribute(ast.Name("T"), str(value))

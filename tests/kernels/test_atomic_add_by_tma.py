@@ -24,6 +24,7 @@ def add_rows(at: T.Tensor((3,), "int32"), A: T.Tensor((48, 32), "float32"), B: T
 
 @pytest.mark.parametrize(("promise", "by_tma"), [("pass", False), ("T.assume(start >= 0)", True)])
 def test_rows_that_may_begin_below_the_tensor_are_added_by_threads(promise: str, by_tma: bool) -> None:
+    """Compare sums with numpy's, and check that TMA adds only where T.assume promises a start of 0 or more."""
     kernel = tilec.compile(TEXT.replace("PROMISE", promise), target="sm_90a", device="emulator")
     assert ("cp.reduce.async.bulk.tensor" in kernel.ptx) == by_tma
     rng = np.random.default_rng(5)

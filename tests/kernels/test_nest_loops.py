@@ -18,6 +18,7 @@ def test_results(entry: str) -> None:
 
 
 def test_a_condition_is_evaluated_once_around_a_loop() -> None:
+    """Run `rows` in the emulator, whose loop changes what its condition reads, and compare with numpy."""
     _, made = built(KERNELS, "sm_80", entry="rows")
     given = emulate.draw_arguments(made.kernel, made.manifest, 0)
     a, positive = given.tensors["A"].astype(np.float64), np.arange(64) % 3 > 0
@@ -31,6 +32,7 @@ def test_a_condition_is_evaluated_once_around_a_loop() -> None:
 
 
 def test_an_assertion_of_an_element_stops_the_grid() -> None:
+    """Check that `asserted` traps for a large element that it asserts of, and not for one of the first."""
     _, made = built(KERNELS, "sm_90a", entry="asserted")
     given = emulate.draw_arguments(made.kernel, made.manifest, 0)
     given.tensors["A"][2] = 200  # not asserted of the first ones

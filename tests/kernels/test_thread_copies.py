@@ -16,6 +16,7 @@ ON_BOTH = ("gathered", "masked", "two_groups", "in_nests")
     ("entry", "target"), [*((e, "sm_80") for e in ON_BOTH), *((e, "sm_90a") for e in (*ON_BOTH, "by_roles"))]
 )
 def test_results(entry: str, target: str) -> None:
+    """Compare each kernel, emulated on an unfriendly but legal machine, with its tile IR run by numpy."""
     _, made = built(KERNELS, target, entry=entry)
     found = emulate.draw_arguments(made.kernel, made.manifest, 2)
     if entry == "gathered":
@@ -28,6 +29,7 @@ def test_results(entry: str, target: str) -> None:
 
 
 def test_rows_outside_the_tensor_are_zero() -> None:
+    """Check that `gathered` copies zeros for the rows that lie behind A."""
     _, made = built(KERNELS, "sm_90a", entry="gathered")
     given = emulate.draw_arguments(made.kernel, made.manifest, 3)
     rows = np.arange(32) * 5 % 120
@@ -38,6 +40,7 @@ def test_rows_outside_the_tensor_are_zero() -> None:
 
 
 def test_a_role_waits_for_no_copy_of_its_own() -> None:
+    """Check that the producer of `by_roles` arrives by cp.async, and neither waits for groups nor stores."""
     _, made = built(KERNELS, "sm_90a", entry="by_roles")
     producer = made.ptx[made.ptx.rindex("mbarrier.try_wait") :]
     assert "cp.async.cg.shared.global" in producer and "cp.async.mbarrier.arrive.noinc" in producer
@@ -45,5 +48,6 @@ def test_a_role_waits_for_no_copy_of_its_own() -> None:
 
 
 def test_copies_whose_alignment_is_not_certain_pass_through_registers() -> None:
+    """Check that the PTX of `in_nests` has no cp.async."""
     _, made = built(KERNELS, "sm_90a", entry="in_nests")
     assert "cp.async.ca" not in made.ptx and "cp.async.cg" not in made.ptx

@@ -12,6 +12,7 @@ KERNELS = HERE / "tma_parts.tl"
 
 @pytest.mark.parametrize("entry", ["columns", "versions", "read_by_threads"])
 def test_results(entry: str) -> None:
+    """Compare each kernel, emulated on an unfriendly but legal machine, with its tile IR run by numpy."""
     _, made = built(KERNELS, "sm_90a", entry=entry)
     found = emulate.draw_arguments(made.kernel, made.manifest, 1)
     expected = found.copy()

@@ -213,6 +213,7 @@ def k(A: T.Tensor((128,), "int32"), C: T.Tensor((3, 128), "int32")):
 
 
 def test_warps_have_the_size_that_is_given() -> None:
+    """Run LOGICAL_WARPS, with warps of 16, 20 and 64 threads, and compare its indices with numpy's."""
     a, c = np.arange(128, dtype=np.int32), np.zeros((3, 128), np.int32)
     build(LOGICAL_WARPS)(a, c)
     t = np.arange(128)
@@ -235,6 +236,7 @@ def fill_by(put, *others, **options):
 
 
 def test_a_lambda_is_called_as_a_statement() -> None:
+    """Run GIVEN_STATEMENT with a lambda given as text, which fills the tile with a number that it adds 1 to."""
     a = np.zeros(64, np.float32)
     build(GIVEN_STATEMENT, put="lambda tile, value: T.fill(tile, value + 1)")(a)
     np.testing.assert_array_equal(a, 4)
@@ -256,6 +258,7 @@ def k(x: T.Tensor((64,), "int64")):
 
 
 def test_tiles_and_variables_are_allocated_together() -> None:
+    """Run ALLOCATED_TOGETHER, which allocates two names in one assignment, and check what it stores."""
     x = np.zeros(64, np.int64)
     build(ALLOCATED_TOGETHER)(x)
     np.testing.assert_array_equal(x, np.where(np.arange(64) == 5, 9, 5))
@@ -276,6 +279,7 @@ def twice(size=48):
 
 
 def test_a_parameter_may_have_its_type_in_the_body() -> None:
+    """Run DECLARED_IN_THE_BODY, and check that it is refused without the type of its last parameter."""
     a, b = np.arange(48, dtype=np.float32), np.zeros(48, np.float32)
     build(DECLARED_IN_THE_BODY)(a, b, 3.0)
     np.testing.assert_array_equal(b, 3 * a)

@@ -196,6 +196,7 @@ def outer():
 
 
 def test_values_are_those_where_a_call_stands() -> None:
+    """Check the arguments found for `split` in CALLS, and those that another kernel of the file shares."""
     script = Script(ast.parse(CALLS))
     script.imported["twice"] = Script(
         ast.parse("def twice(x, device):\n    return x.contiguous().view(-1, x.shape[1] * 2)")
@@ -234,6 +235,7 @@ def test_right():
 
 
 def test_reasons_are_those_that_the_repository_states() -> None:
+    """Check which machine each kernel of REFUSED is for, and why it is right to refuse it."""
     tree = ast.parse(REFUSED)
     assert (reasons.find_least_capability(tree, "wrong"), reasons.find_least_capability(tree, "right")) == (90, 0)
     assert (reasons.is_for_another_machine(tree, "wrong"), reasons.is_for_another_machine(tree, "right")) == (

@@ -283,6 +283,7 @@ def test_defines_give_what_they_define_a_value() -> None:
 
 
 def test_imports_of_the_language_in_a_try_are_imports() -> None:
+    """Check that a `try` gives the name that it imports of tilelang, and not the name of another module."""
     text = """import os
 try:
     from tilelang import (

@@ -72,7 +72,7 @@ def is_asynchronous_copy(stmt: Stmt) -> bool:
 
 
 def is_thread_copy(stmt: Stmt) -> bool:
-    """Return True if the statement is a T.ptx_cp_async: each thread copies a few elements of its own."""
+    """Return True if the statement is the nest of a T.ptx_cp_async: each thread copies elements of its own."""
     return isinstance(stmt, Parallel) and stmt.asynchronous and stmt.is_per_thread
 
 

@@ -39,7 +39,9 @@ KEPT_LOADS = 8  # the latest loads, whose results later elements may reuse
 
 
 def emit_elementwise(op: Elementwise, state: State) -> None:
-    """Emit the PTX of an elementwise nest: every step of its body for every element that the thread holds."""
+    """Emit the PTX of an elementwise nest: every step of its body for every element that the thread holds. A nest with
+    `copy_bytes` becomes copies by cp.async.
+    """
     state.builder.check_room(op.layout.register_count // VECTOR_BYTES)  # elements of a byte or more
     sweep = _Sweep(op, state)
     if op.copy_bytes:
@@ -161,8 +163,9 @@ class _Sweep:
                         self.emit_step(group[0], run)
 
     def emit_copies(self) -> None:
-        """Emit the thread's copies by cp.async. Those outside the tensor, and those whose condition fails, fill their
-        place with zeros."""
+        """Emit the cp.async copies of all elements that the thread copies. Elements outside the tensor, and those whose
+        condition fails, become 0.
+        """
         for register in range(0, self.layout.register_count, self.run_length):
             run = self.begin_run(register)
             for a in self.body:
@@ -173,7 +176,7 @@ class _Sweep:
                     self.emit_copy(a, run, lane)
 
     def emit_copy(self, a: Assignment, run: _Run, lane: int) -> None:
-        """Emit one cp.async, of the elements from this lane on."""
+        """Emit one cp.async of `copy_bytes`, from element `lane` of a run on, or of zeros where nothing is copied."""
         copied = split_copied_value(a.store.value)
         assert copied is not None, "a thread copies elements of a tensor"
         source, into = copied.load.buffer, self.resolve_indices(a.store.indices, run, lane)

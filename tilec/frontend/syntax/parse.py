@@ -46,7 +46,7 @@ def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
 
 def _parse_each_statement(text: str, entry: str | None) -> tuple[ast.Stmt, ...]:
     """Parse statements one by one, setting other Python aside, other kernels too with `entry`; raise all errors
-    together.
+    together. Imports of tilelang in a `try` that is set aside are kept.
     """
     # Imported here, since most files do not need them.
     from tilec.frontend.syntax import recover

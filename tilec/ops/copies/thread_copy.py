@@ -38,7 +38,9 @@ class ThreadCopy:
 
 
 def make_element_pointer(call: Call) -> ElementPointer:
-    """Return the address that a call of T.access_ptr gives: of an element, or of the first one of a box or buffer."""
+    """Return the address that a T.access_ptr call gives, of an element or a box's first; refuse any other base. Refused
+    too is a kind of access other than "r", "w" and "rw", or 1 to 3.
+    """
     base, access_type = (*call.variadic, call["base"])[0], (*call.variadic[1:], call["access_type"])[0]
     if access_type.value not in ("r", "w", "rw", 1, 2, 3):
         raise_error(
@@ -57,7 +59,7 @@ def make_element_pointer(call: Call) -> ElementPointer:
 
 
 def read_thread_copy(call: Call) -> ThreadCopy:
-    """Return the copy of a call of T.ptx_cp_async."""
+    """Return the copy that a T.ptx_cp_async call asks for; refuse two types, other memory, and a count below 1."""
     destination = _read_pointer(call, "dst_access_ptr", "shared")
     source = _read_pointer(call, "src_access_ptr", "global")
     if source.buffer.dtype != destination.buffer.dtype:
@@ -76,7 +78,9 @@ def read_thread_copy(call: Call) -> ThreadCopy:
 
 
 def check_copied_bytes(call: Call, copy: ThreadCopy) -> None:
-    """Check that a thread copies as many bytes as a cp.async can. In a nest, several iterations may be one copy."""
+    """Raise `wrong-argument` unless the elements that a thread copies are 4, 8 or 16 bytes. Inside a nest they need not
+    be: several iterations may be one copy.
+    """
     dtype = copy.source.buffer.dtype
     if copy.count * dtype.bits in [8 * size for size in _COPIED_BYTES]:
         return
@@ -87,7 +91,7 @@ def check_copied_bytes(call: Call, copy: ThreadCopy) -> None:
 
 
 def _read_pointer(call: Call, name: str, scope: tile.Scope) -> ElementPointer:
-    """Return an argument that must be the address of an element in this memory."""
+    """Return a call's argument `name`, an address by T.access_ptr in memory of this scope; refuse any other."""
     value, wanted = call[name].value, "a shared tile" if scope == "shared" else "a tensor"
     if not isinstance(value, ElementPointer):
         call.refuse(name, f"the address of an element of {wanted}, as by T.access_ptr")

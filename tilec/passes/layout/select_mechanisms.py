@@ -392,7 +392,8 @@ class _MechanismSelector:
 
     def select_atomic(self, op: AtomicTile) -> tuple[tile.Stmt, ...]:
         """Return an atomic tile operation as a TMA reduction, staged for a fragment, or by threads; record a forced
-        TMA's error."""
+        TMA's error. A forced TMA is no error where the tile may begin below 0 at run time: then the threads add it.
+        """
         source = op.regions[0]
         reason = self.why_no_tma_reduction(op)
         if reason is None and source.buffer.scope == "shared":

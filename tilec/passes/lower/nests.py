@@ -140,8 +140,7 @@ def build_gathered_copy(
 def build_thread_copy(
     nest: Parallel, assignment: LayoutAssignment, cursors: tuple[warp.Cursor, ...]
 ) -> warp.Elementwise | None:
-    """Return the copy by cp.async that each thread makes in the nest of a T.ptx_cp_async; None where its elements have
-    to pass through registers."""
+    """Return a T.ptx_cp_async nest as copies by cp.async, or None where its elements pass through registers."""
     store = next(s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store))
     layout = assignment.shared[store.buffer.name]
     width = choose_thread_copy_width(nest, min(layout.run, layout.shape[-1]))

@@ -359,7 +359,7 @@ def run_lambda(
     span: Span,
     run: Callable[[ast.Call], None],
 ) -> None:
-    """Call a lambda as a statement: `run` elaborates the call that is its body."""
+    """Call a lambda whose body is a call: bind its arguments and elaborate the body by `run`; refuse wrong ones."""
     assert isinstance(function.node, ast.Lambda) and isinstance(function.node.body, ast.Call)
     with _enter_call(context, function, positional, keywords, span):
         run(function.node.body)

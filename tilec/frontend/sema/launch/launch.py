@@ -266,7 +266,7 @@ def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
 
 
 def move_declared_types(function: ast.Function) -> ast.Function:
-    """Move `A: T.Tensor(…)` at the head of a function's body to its parameter A, where that has no type."""
+    """Return a function with `A: T.Tensor(…)` in its body moved to parameter A, where that has no type or default."""
     untyped = {p.name for p in function.params if p.annotation is None and p.default is None}
     types: dict[str, ast.Expr] = {}
     body: list[ast.Stmt] = []

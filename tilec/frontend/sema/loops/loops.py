@@ -239,7 +239,9 @@ def _elaborate_persistent(context: Context, node: ast.For, iterable: ast.Call, p
 
 
 def _repeat_in_nest(context: Context, node: ast.For, iterable: ast.Call, path: str, bounds: LoopHeader) -> None:
-    """Elaborate a loop inside a nest by repeating its body; refuse more than 64 or a run-time number of iterations."""
+    """Elaborate a loop in a nest: repeat its body up to 64 times, or keep a longer loop inside T.Parallel. Refuse a
+    longer or run-time loop in T.vectorized, with a `break`, or of a kind that is not sequential.
+    """
     values = bounds.iterations
     if values is None or len(values) > _MAX_REPETITIONS:
         if path in SEQUENTIAL_LOOPS and "T.Parallel" in context.loops and not jumps.may_break(context, node.body):
@@ -251,7 +253,9 @@ def _repeat_in_nest(context: Context, node: ast.For, iterable: ast.Call, path: s
 
 
 def _elaborate_loop_in_nest(context: Context, node: ast.For, path: str, bounds: LoopHeader) -> None:
-    """Elaborate a loop that is too long to be repeated. The nest is split around it (`split_nests`)."""
+    """Emit a loop in T.Parallel that is too long to be repeated, around which the nest is split later. `split_nests`
+    splits it.
+    """
     (name,) = read_target_names(node.target, 1)
     var = tile.Var(context.unique.take(name.id))
     with context.region("the loop", is_loop=True) as out, context.guarded():

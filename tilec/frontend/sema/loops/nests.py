@@ -60,7 +60,8 @@ def _elaborate_iterations(
     context: Context, node: ast.For, iterable: ast.Call, path: str, nest: _Nest, steps: dict[int, _StepLoop]
 ) -> None:
     """Emit a nest, or its step of each run-time extent, elementwise or as asynchronous copy; refuse a layout of another
-    shape. `steps` has the step loop of each dimension with a run-time extent.
+    shape. A nest with loops in it is emitted as loops around nests. `steps` has the step loop of each dimension with a
+    run-time extent.
     """
     variables = tuple(tile.Var(context.unique.take(name.id)) for name in nest.names)
     extents: list[int] = []
@@ -113,7 +114,7 @@ def _elaborate_iterations(
 
 
 def _emit_parts(context: Context, parts: tuple[tile.Stmt, ...], path: str) -> list[tile.Stmt]:
-    """Return the statements of a split nest, each of its parts emitted as a nest of its own."""
+    """Return the loops of a split nest with its parts emitted inside them, each part as a nest of its own."""
     with context.altered(out=[]):
         for part in parts:
             if isinstance(part, tile.For):

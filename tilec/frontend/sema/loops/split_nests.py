@@ -27,12 +27,14 @@ Values = Mapping[tile.Var, tile.Expr]
 
 
 def holds_loop(body: tuple[tile.Stmt, ...]) -> bool:
-    """Return whether a loop is among these statements of a nest."""
+    """Return whether a `for` loop is among these statements of a nest, or inside one of them."""
     return any(isinstance(stmt, tile.For) for stmt in tile.walk_statements(body))
 
 
 def place_variables(context: Context, nest: tile.Parallel) -> tile.Parallel:
-    """Replace the variables that T.alloc_var made in the nest by fragments with an element for each iteration."""
+    """Return a nest with its T.alloc_var variables as fragments that have an element for each iteration. The fragments
+    replace the variables in `context.buffers`, and `context.nest_variables` is cleared.
+    """
     made = {b.name: b for b in context.buffers if b.name in context.nest_variables}
     if not made:
         return nest
@@ -41,11 +43,13 @@ def place_variables(context: Context, nest: tile.Parallel) -> tile.Parallel:
     context.nest_variables.clear()
 
     def place_load(expr: tile.Expr) -> tile.Expr:
+        """Return a load of such a variable as a load of its fragment; any other expression as it is."""
         if isinstance(expr, tile.Load) and expr.buffer.name in fragments:
             return tile.Load(fragments[expr.buffer.name], nest.vars)
         return expr
 
     def place_statement(stmt: tile.Stmt) -> tile.Stmt:
+        """Return a statement that loads and stores fragments where it did such variables."""
         stmt = map_expressions(stmt, lambda expr: rewrite_expression(expr, place_load))
         if isinstance(stmt, tile.Store) and stmt.buffer.name in fragments:
             return replace(stmt, buffer=fragments[stmt.buffer.name], indices=nest.vars)
@@ -55,8 +59,9 @@ def place_variables(context: Context, nest: tile.Parallel) -> tile.Parallel:
 
 
 def split_nest(context: Context, nest: tile.Parallel) -> tuple[tile.Stmt, ...]:
-    """Return loops around nests that do the same as a nest with loops in it. Errors: `thread-dependent`, for warp-wide
-    calls."""
+    """Return the loops and nests that together do what a nest with loops in it does; refuse warp-wide calls. Refused
+    too are loops whose bounds depend on the iteration. Errors: `thread-dependent`, `loop-in-parallel`.
+    """
     for stmt in tile.walk_statements(nest.body):
         if any(per_thread.has_collective_call(expr) for expr in list_expressions(stmt)):
             title = "warp-wide calls are not defined in a T.Parallel with a long loop in it"
@@ -66,13 +71,17 @@ def split_nest(context: Context, nest: tile.Parallel) -> tuple[tile.Stmt, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _NestSplitter:
+    """Splits one nest around the loops in it, and adds fragments to the context for values that later parts read."""
+
     context: Context
     nest: tile.Parallel
 
     def split_body(
         self, body: tuple[tile.Stmt, ...], conditions: tuple[tile.Expr, ...], values: Values
     ) -> list[tile.Stmt]:
-        """Split statements that run under these conditions."""
+        """Return the loops and nests that do what statements of the nest do, all of them under these conditions.
+        `values` stand for the variables bound before. Each value that a later part reads is kept in a new fragment.
+        """
         found: list[tile.Stmt] = []
         run: list[tile.Stmt] = []
         values = dict(values)
@@ -105,10 +114,13 @@ class _NestSplitter:
         return [*found, *self.make_part(run, conditions)]
 
     def split_loop(self, loop: tile.For, conditions: tuple[tile.Expr, ...], values: Values) -> tile.Stmt:
+        """Return a loop of the nest as a loop around nests, run under these conditions."""
         return replace(loop, body=tuple(self.split_body(loop.body, conditions, values)))
 
     def make_part(self, run: list[tile.Stmt], conditions: tuple[tile.Expr, ...]) -> list[tile.Stmt]:
-        """Return the nest of these statements, if there are any, with variables of its own."""
+        """Return the nest, in a list, that runs statements under conditions; no nest if they store and print nothing.
+        The nest has variables of its own.
+        """
         body = tuple(run)
         if not any(isinstance(s, tile.Store | tile.Print) for s in tile.walk_statements(body)):
             return []
@@ -120,7 +132,7 @@ class _NestSplitter:
         return [replace(self.nest, vars=own, body=body)]
 
     def keep_value(self, name: str, value: tile.Expr, span: Span) -> tuple[tile.Store, tile.Expr]:
-        """Return the store of a value to a new fragment, and the expression that reads it there."""
+        """Return the store of a value to a fragment that is new in the context, and an expression that reads it."""
         dtype: DType = value.dtype
         if dtype == BOOL:
             value = tile.Select(value, tile.int32_const(1), tile.int32_const(0), INT32)
@@ -131,7 +143,7 @@ class _NestSplitter:
         return tile.Store(kept, self.nest.vars, value, span), read
 
     def check_bounds(self, loop: tile.For) -> None:
-        """Check that all iterations of the nest run the loop equally often."""
+        """Raise `loop-in-parallel` if a loop's bounds depend on the iteration of the nest."""
         parts = [e for bound in (loop.start, loop.stop) for e in tile.walk_expr(fold_expr(bound))]
         if any(part in self.nest.vars for part in parts):
             title = "a loop inside T.Parallel runs equally often in all iterations"
@@ -140,4 +152,5 @@ class _NestSplitter:
 
 
 def _substitute_values(stmt: tile.Stmt, values: Values) -> tile.Stmt:
+    """Return a statement with variables in its own expressions replaced by what stands for them."""
     return map_expressions(stmt, lambda expr: tile.substitute_variables(expr, dict(values)))

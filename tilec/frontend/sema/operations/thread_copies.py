@@ -20,12 +20,15 @@ from tilec.support.source import Span
 
 
 def evaluate_access_ptr(context: Context, call: Call) -> ElementPointer:
-    """Evaluate T.access_ptr."""
+    """Return the address of an element that a call of T.access_ptr gives; refuse another base or kind of access."""
     return make_element_pointer(call)
 
 
 def elaborate_thread_copy(context: Context, call: Call) -> None:
-    """Emit the copy of a T.ptx_cp_async. Inside T.Parallel or T.vectorized each iteration copies its elements."""
+    """Emit a T.ptx_cp_async: a nest of copies by each thread, or by one if all copy the same; inside a nest, stores.
+    There each iteration stores its own elements. Errors: `wrong-argument`, `wrong-dtype`, `wrong-scope`,
+    `out-of-range`.
+    """
     copy = read_thread_copy(call)
     holds = arithmetic.as_condition(call["predicate"]) if call["predicate"].value is not None else True
     condition = as_expr(Argument(holds, call["predicate"].span))
@@ -53,7 +56,7 @@ def elaborate_thread_copy(context: Context, call: Call) -> None:
 
 
 def _emit_for_each_thread(context: Context, store: tile.Store, lane: tile.Var, count: int) -> None:
-    """Emit the asynchronous nest of a copy."""
+    """Emit a store as a nest over all threads and `count` values of `lane`, marked as an asynchronous copy."""
     per_thread.emit_for_each_thread(context, (store,), store.span, (lane,), (count,))
     nest = context.out[-1]
     assert isinstance(nest, tile.Parallel)
@@ -61,12 +64,12 @@ def _emit_for_each_thread(context: Context, store: tile.Store, lane: tile.Var, c
 
 
 def _freeze_pointer(context: Context, pointer: ElementPointer, span: Span) -> ElementPointer:
-    """Read the elements that the indices depend on: a copy is issued with their values."""
+    """Return an address with its indices' present values, emitting binds of those that read elements."""
     return replace(pointer, indices=tuple(per_thread.freeze_value(context, i, span) for i in pointer.indices))
 
 
 def _build_store(copy: ThreadCopy, condition: tile.Expr, lane: tile.Expr, span: Span) -> tile.Store:
-    """Build the store of one element: of 0 where the condition fails."""
+    """Return the store that copies the element `lane` after the first one, or 0 where the condition fails."""
     source, destination = copy.source, copy.destination
     value: tile.Expr = tile.Load(source.buffer, _move_last_index(source.indices, lane))
     if not tile.is_true(condition):
@@ -75,11 +78,12 @@ def _build_store(copy: ThreadCopy, condition: tile.Expr, lane: tile.Expr, span: 
 
 
 def _move_last_index(indices: tuple[tile.Expr, ...], lane: tile.Expr) -> tuple[tile.Expr, ...]:
+    """Return an element's indices with `lane` added to the last one."""
     return *indices[:-1], add_exprs(indices[-1], lane)
 
 
 def _check_store(context: Context, store: tile.Store) -> tile.Store:
-    """Return the store, all of whose elements may be accessed here."""
+    """Return the store as it is; raise an error if an element that it stores to or loads is out of bounds or scope."""
     check_access(context, Access(store.buffer, store.indices), store.span, "written")
     for expr in (*store.indices, store.value):
         check_loads(context, expr, store.span)

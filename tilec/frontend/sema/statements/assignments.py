@@ -64,8 +64,7 @@ def _assign_targets(context: Context, targets: tuple[ast.Expr, ...], node: ast.E
 def _pair_allocations(
     context: Context, targets: tuple[ast.Expr, ...], node: ast.Expr
 ) -> list[tuple[ast.Name, ast.Call]] | None:
-    """Return each name of `a, b = T.alloc_shared(…), T.alloc_shared(…)` with its allocation, or None of any other
-    assignment."""
+    """Return each name of `a, b = T.alloc_…(…), T.alloc_…(…)` with its allocation; None of any other assignment."""
     match targets, node:
         case (ast.Tuple(items=names) | ast.List(items=names),), ast.Tuple(items=calls) if len(names) == len(calls):
             pairs: list[tuple[ast.Name, ast.Call]] = []

@@ -229,7 +229,7 @@ def freeze_value(context: Context, value: tile.Expr, span: Span) -> tile.Expr:
 
 
 def emit_assertion(context: Context, op: DeviceAssert) -> None:
-    """Emit an assertion, for the threads that run it; inside T.Parallel for the thread that has the element."""
+    """Emit an assertion for the threads that run it; inside T.Parallel, a trap of an element for which it fails."""
     if not context.is_parallel:
         context.out.append(mask_assertion(context, op))
         return

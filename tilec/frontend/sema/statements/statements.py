@@ -176,9 +176,7 @@ def _refuse_return(context: Context, node: ast.Return) -> None:
 
 
 def _elaborate_assert(context: Context, node: ast.Assert) -> None:
-    """Check an assertion known at compile time, else emit a T.device_assert for the threads that run it; refuse
-    T.Parallel.
-    """
+    """Check an assertion known at compile time, else emit it for the threads or the T.Parallel elements that run it."""
     condition = evaluate.evaluate_operand(context, node.condition)
     if isinstance(arithmetic.as_condition(condition), bool):
         check_assert(context, node)

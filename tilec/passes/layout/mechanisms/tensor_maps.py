@@ -46,8 +46,9 @@ def why_not_tma(op: TileOp, placed: frozenset[Buffer], coordinates: Coordinates)
 
 
 def are_whole_panels(part: Region) -> bool:
-    """Return whether a part of a tile is all of its rows, in columns that begin and end at multiples of 128 bytes: the
-    widest panels of a layout with a swizzle."""
+    """Return whether a part of a tile is all its rows, in columns that begin and end at multiples of 128 bytes. These
+    are the widest panels of a layout with a swizzle.
+    """
     *rows, column = part.start
     if part.extent[:-1] != part.buffer.extents[:-1] or any(not _is_constant(start, 0) for start in rows):
         return False
@@ -56,6 +57,7 @@ def are_whole_panels(part: Region) -> bool:
 
 
 def _is_constant(expr: Expr, value: int) -> bool:
+    """Return whether an expression is a constant with this value."""
     return isinstance(expr, Const) and expr.value == value
 
 

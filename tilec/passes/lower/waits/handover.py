@@ -95,6 +95,7 @@ def _arrive_by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation
 
 
 def _copies_by_cp_async(op: warp.Operation) -> bool:
+    """Return whether an operation is a copy by cp.async, of a box or by single threads."""
     return isinstance(op, warp.CpAsync) or (isinstance(op, warp.Elementwise) and op.copy_bytes > 0)
 
 

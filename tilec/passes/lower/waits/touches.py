@@ -94,7 +94,9 @@ def _find_own_touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | No
 
 
 def _list_copy_touches(nest: Parallel) -> Iterator[Touch]:
-    """Yield the touches of copies by single threads. A thread's own registers are read when a copy is issued."""
+    """Yield what a nest of copies by single threads reads and writes, without the threads' own registers. Those are
+    read when a copy is issued.
+    """
     for stmt in walk_tile(nest.body):
         for expr in list_expressions(stmt):
             loads = (e for e in walk_expr(expr) if isinstance(e, Load) and e.buffer.scope != "local")
