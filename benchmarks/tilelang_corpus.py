@@ -7,9 +7,11 @@ DIR is a checkout of a repository with TileLang kernels; nothing of it is copied
 function under `@tilelang.jit` or `@T.prim_func` at the top of a file, or one that returns such a function of its own.
 The values that it takes are those of the repository's own calls (`tilelang_values`), or else usual ones by their names
 (`USUAL`, `GUESSED`). Files about other machines are left out (`OTHERS`), and for a target the kernels that name a later
-one (`NEEDS`). Each kernel is compiled in a process of its own, for at most `SECONDS` of the processor. With
-`--until emulate` it is built at small sizes where it can be, run in the emulator, and compared with its tile IR run by
-numpy; what is too large for that counts as an obstacle.
+one (`NEEDS`), or whose tests ask for one. Of those that are refused, `tilelang_reasons` says which the repository
+itself shows to be wrong, or not for this machine: the rate is given with and without them. Each kernel is compiled in a
+process of its own, for at most `SECONDS` of the processor. With `--until emulate` it is built at small sizes where it
+can be, run in the emulator, and compared with its tile IR run by numpy; what is too large for that counts as an
+obstacle.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilelang_values import Script
+from tilelang_reasons import explain_refusal, find_least_capability, is_for_another_machine
+from tilelang_values import Dtype, Script, Tensor
 
 from tilec.driver import build as driver
 from tilec.driver.emulation import emulate
@@ -45,12 +48,17 @@ from tilec.support.source import SourceFile
 
 SECONDS = 60
 OTHERS = re.compile(
-    r"(^|/)(amd|ascend|metal|plot_layout|analyze|visual_layout_inference|autodd|aws|iket)(/|_|$)|rdna|cdna|mfma"
+    r"(^|/)(amd|ascend|metal|cpu|llvm|plot_layout|analyze|visual_layout_inference|autodd|aws|iket)(/|_|$)|rdna|cdna|mfma"
 )
 """Other machines, and scripts that have no kernels to run."""
 NEEDS = (
     (100, re.compile(r"tcgen05|tmem|sm_?1[02]0|blockscaled|tma_gather4|clc_")),
-    (90, re.compile(r"wgmma|tma_copy|T\.ws\(|set_max_nreg|Cluster|cluster_|[Hh]opper|sm_?90|_ws\b|InputTilePipeline")),
+    (
+        90,
+        re.compile(
+            r"wgmma|tma_copy|T\.ws\(|set_max_nreg|use_tma|Cluster|cluster_|[Hh]opper|sm_?90|_ws\b|InputTilePipeline"
+        ),
+    ),
 )
 """What names a machine, in the path of a file or in the text of a kernel."""
 ROUNDS = 8
@@ -100,6 +108,8 @@ class Kernel:
     line: str = ""
     seconds: float = 0.0
     defines: str = ""
+    reason: str = ""
+    """Why it was right to refuse it, if the repository itself says so."""
 
 
 def main() -> int:
@@ -119,9 +129,14 @@ def main() -> int:
         place = str(path.relative_to(given.source))
         if OTHERS.search(place) or given.only not in place:
             continue
+        tree = None
         for name, text in kernels(path):
+            tree = tree or ast.parse(path.read_text(encoding="utf-8"))
+            if is_for_another_machine(tree, name):
+                continue
+            least = find_least_capability(tree, name)
             for target in given.target:
-                if is_for(f"{place}\n{text}", target):
+                if is_for(f"{place}\n{text}", target, least):
                     asked.append((path, place, name, target))
                 else:
                     left_out[target] += 1
@@ -175,20 +190,44 @@ def _is_kernel(node: ast.AST) -> bool:
     return any(re.search(r"\b(prim_func|tilelang\.jit|(?<!\.)jit)\b", each) for each in said)
 
 
-def is_for(text: str, target: str) -> bool:
-    """Whether nothing in a kernel names a later machine."""
+def is_for(text: str, target: str, capability: int = 0) -> bool:
+    """Whether nothing in a kernel names a later machine, nor its tests ask for one, of this compute capability."""
     number = int(re.sub(r"\D", "", target))
-    return all(number >= least or not found.search(text) for least, found in NEEDS)
+    return number >= capability and all(number >= least or not found.search(text) for least, found in NEEDS)
 
 
 def values(path: Path, name: str) -> dict[str, Any]:
-    """What the file, and those beside it that name the kernel, give it."""
-    script = Script(ast.parse(path.read_text(encoding="utf-8")))
+    """What the file, and those beside it that import from it, give the kernel."""
+    script = read_script(path)
+    others = tuple(each for each, _ in kernels(path))
     for other in sorted(path.parent.glob("*.py")):
         text = other.read_text(encoding="utf-8")
-        if other != path and re.search(rf"\b{name}\b", text) and path.stem in text:
-            script.beside.append(Script(ast.parse(text)))
-    return script.arguments(name)
+        if other != path and re.search(rf"\b{path.stem} import|import {path.stem}\b", text):
+            script.beside.append(read_script(other))
+    return script.arguments(name, others)
+
+
+def read_script(path: Path, read: dict[Path, Script] | None = None) -> Script:
+    """Return the script of a file, with those of its repository that it imports functions from. `read` has the scripts
+    by their paths, and gets the new ones: files may import one another.
+    """
+    read = {} if read is None else read
+    if path in read:
+        return read[path]
+    script = read[path] = Script(ast.parse(path.read_text(encoding="utf-8")))
+    for node in ast.walk(script.tree):
+        if not isinstance(node, ast.ImportFrom) or not node.module:
+            continue
+        place = node.module.replace(".", "/") + ".py"
+        other = next((found for folder in path.parents if (found := folder / place).is_file()), None)
+        if other is not None:
+            of = read_script(other, read)
+            for each in node.names:
+                if each.name in of.functions:
+                    script.imported[each.name] = of
+                elif each.name in of.imported:
+                    script.imported[each.name] = of.imported[each.name]
+    return script
 
 
 # ---- one kernel ------------------------------------------------------------------------------------------------------
@@ -206,7 +245,9 @@ def compiled(path: Path, place: str, name: str, target: str, until: str) -> Kern
     except EOFError:
         made = ("ended", f"no answer in {SECONDS} s", "", float(SECONDS), "")
     process.join()
-    return Kernel(place, name, target, *made)
+    code, title = made[:2]
+    reason = explain_refusal(path.read_text(encoding="utf-8"), name, code, title) if code else ""
+    return Kernel(place, name, target, *made, reason)
 
 
 def child(answer: Any, path: str, name: str, target: str, until: str) -> None:
@@ -339,6 +380,8 @@ def _is_decorated_kernel(function: ast.FunctionDef) -> bool:
 
 def text_of(value: Any) -> int | float | str | None:
     """A value as -D takes it."""
+    if isinstance(value, Dtype):
+        return f"T.{value}"
     if isinstance(value, int | float | str):
         return value
     if isinstance(value, list | tuple) and value and all(isinstance(item, int) for item in value):
@@ -357,7 +400,9 @@ def mended(defines: dict[str, Any], error: CompileError, said: dict[str, Any], o
                 defines[found[1]] = value
         elif each.code == "missing-define":
             for name in re.findall(r"-D (\w+)=", each.help or ""):
-                value = said.get(name, of_file.get(name, USUAL.get(name)))
+                value = said.get(name, of_file.get(name, USUAL.get(name, USUAL.get(name.upper()))))
+                if isinstance(value, Tensor):
+                    value = 1  # a kernel cannot read it: it asks whether there is one
                 if value is None:
                     value = next(guess for part, guess in GUESSED if re.search(part, name))
                 if isinstance(value, int | float | str):
@@ -372,8 +417,14 @@ def report(found: list[Kernel], targets: list[str], shown: list[str], left_out: 
     for target in targets:
         of = [each for each in found if each.target == target]
         built = [each for each in of if not each.code]
+        right = Counter(each.reason for each in of if each.reason)
         print(f"{target}: {len(built)} of {len(of)} kernels ({len(built) / max(len(of), 1):.0%})", end="")
+        rest = len(of) - right.total()
+        print(f", {len(built) / max(rest, 1):.0%} of the {rest} that are not rightly refused", end="")
         print(f"; {left_out[target]} name a later machine")
+        for reason, count in right.most_common():
+            print(f"  {count:4}  rightly refused: {reason}")
+        of = [each for each in of if not each.reason]
         for code, count in Counter(each.code for each in of if each.code).most_common():
             titles = Counter(re.sub(r"`[^`]*`|'[^']*'|\d+", "…", e.title) for e in of if e.code == code).most_common(3)
             print(f"  {count:4}  {code}: {'; '.join(f'{n}× {title[:90]}' for title, n in titles)}")
@@ -381,7 +432,8 @@ def report(found: list[Kernel], targets: list[str], shown: list[str], left_out: 
         print(f"  {len(slow)} of those built take more than 3 s of the processor")
     for each in found:
         if each.code in shown or (shown and "all" in shown and each.code):
-            print(f"{each.target} {each.file}:{each.line} {each.name}: [{each.code}] {each.title}")
+            reason = f" ({each.reason})" if each.reason else ""
+            print(f"{each.target} {each.file}:{each.line} {each.name}: [{each.code}] {each.title}{reason}")
 
 
 if __name__ == "__main__":

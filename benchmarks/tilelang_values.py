@@ -7,24 +7,26 @@ dataclasses, plain functions and the shapes of torch's tensors go; then the firs
 from __future__ import annotations
 
 import ast
+import copy
 import itertools
 import math
 import operator
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-MOST_STEPS = 20_000
+MOST_STEPS, MOST_TURNS = 100_000, 64
 _MAKES_TENSORS = ("randn", "rand", "empty", "zeros", "ones", "randint", "full", "normal", "randperm", "arange")
 _SAME_SHAPE = (
     "cuda", "half", "bfloat16", "float", "to", "contiguous", "requires_grad_", "clone", "detach", "uniform_", "normal_",
     "type", "div_", "mul_", "add_", "abs", "sigmoid", "softmax", "cpu", "int", "bool", "long", "zero_", "fill_",
     "random_", "clamp", "clamp_", "exp",
 )  # fmt: skip
-_DTYPES = ("float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool",
-           "float8_e4m3fn", "float8_e5m2", "half", "float")  # fmt: skip
+_DTYPE = re.compile(r"(u?int|float)(\d+)?(_\w+)?|bfloat16|half|long|bool")
+_SAME_TYPE = {"half": "float16", "float": "float32", "int": "int32", "long": "int64"}
+"""Other names of types, in torch."""
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Div: operator.truediv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.LShift: operator.lshift,
@@ -40,6 +42,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "product": itertools.product, "isinstance": isinstance,
     "next_power_of_2": lambda n: 1 << (n - 1).bit_length(), "cdiv": lambda a, b: -(-a // b),
     "ceildiv": lambda a, b: -(-a // b), "reversed": reversed, "any": any, "all": all,
+    "itertools.accumulate": itertools.accumulate,
 }  # fmt: skip
 
 
@@ -55,12 +58,36 @@ class Text(str):
     """Python that -D takes as it is: a name of the language, or a lambda."""
 
 
+class Dtype(str):
+    """A type of elements, by its name without `T.` or `torch.`."""
+
+    @property
+    def bits(self) -> int:
+        """Return the number in the type's name, as 16 for float16; 8 for a name without a number."""
+        found = re.search(r"\d+", self)
+        return int(found[0]) if found else 8
+
+
+_FLOAT32 = Dtype("float32")
+
+
 @dataclass(frozen=True)
 class Tensor:
+    """A tensor of torch: its shape, the type of its elements, and its elements where a list gives them."""
+
     shape: tuple[int, ...]
+    dtype: Dtype = _FLOAT32
+    items: tuple[Any, ...] | None = None
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return an element, or for a slice a tensor of elements; raise Unknown if the elements are not known."""
+        if self.items is None:
+            raise Unknown
+        taken = self.items[index]
+        return Tensor((len(taken),), self.dtype, taken) if isinstance(index, slice) else taken
 
 
 @dataclass
@@ -76,50 +103,75 @@ class Script:
 
     tree: ast.Module
     beside: list[Script] = field(default_factory=list)
+    imported: dict[str, Script] = field(default_factory=dict)
+    """The files that the functions which it imports from its folder are in."""
     steps: int = 0
 
     def __post_init__(self) -> None:
-        self.functions = {n.name: n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef)}
+        every = [n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef)]
+        self.functions = {n.name: n for n in reversed(every)}  # the outermost of a name
         self.classes = {n.name: n for n in ast.walk(self.tree) if isinstance(n, ast.ClassDef)}
         self.options = dict(self._options())
         self.around: dict[int, ast.FunctionDef] = {}
-        for function in self.functions.values():
+        for function in every:
             for node in ast.walk(function):
                 if node is not function:
                     self.around[id(node)] = function  # the innermost comes last
-        self._known: dict[str, dict[str, Any]] = {}
+        expecting = (n for n in ast.walk(self.tree) if isinstance(n, ast.With) and "raises" in ast.unparse(n.items[0]))
+        self.failing = {id(part) for node in expecting for part in ast.walk(node)}  # calls of mistakes on purpose
+        self._known: dict[int, dict[str, Any]] = {}
+        self._before: dict[int, dict[str, Any]] = {}  # what names stand for where a call is
+        self._depth = 0  # of functions whose value is computed
+        self._loops = 0
 
     # ---- the kernel's arguments --------------------------------------------------------------------------------------
 
-    def arguments(self, name: str) -> dict[str, Any]:
-        """What is known of the arguments of a top-level function, and of the sizes that it reads off its tensors."""
+    def arguments(self, name: str, kernels: tuple[str, ...] = ()) -> dict[str, Any]:
+        """What is known of the arguments of a top-level function, and of the sizes that it reads off its tensors.
+
+        What nothing says of them is as in the calls of the file's other `kernels`, by the names of the parameters.
+        """
         function = self.functions[name]
-        found: dict[str, Any] = {}
-        has_default = set(self._defaults(function, self.known_in(None)))
-        for script in (self, *self.beside):
-            for call in script.calls(name):
-                given = script.given(call, function)
-                # Another call adds what this one does not say, but no options that it left out.
-                found |= {k: v for k, v in given.items() if k not in found and not (found and k in has_default)}
+        found = self._arguments_of_calls(function)
         for configuration in (self.first_configuration(function), self._tuned_configuration(name)):
             found |= {k: v for k, v in configuration.items() if found.get(k) is None}
         parameters = {a.arg for a in _parameters(function)}
+        has_default = set(self._defaults(function, self.known_in(None))) if found else set()
+        for other in kernels:
+            if other != name:
+                alike = self._arguments_of_calls(self.functions[other])
+                for key, value in alike.items():
+                    if key in parameters and key not in has_default:
+                        found.setdefault(key, value)
         for key in [k for k, v in found.items() if isinstance(v, Tensor)]:
             tensor = found.pop(key)
             for size, extent in _sizes(function, key, tensor):
                 found.setdefault(size, extent)
-        for key, value in (self.known_in(self.functions["main"]) if "main" in self.functions else {}).items():
+        main = self.functions.get("main")
+        for key, value in (self.known_in(main) if main in self.tree.body else {}).items():
             if key in parameters:  # of the same name in the script's own `main`
                 found.setdefault(key, value)
         return {
             k: v for k, v in found.items() if isinstance(v, int | float | str | list | tuple) or k not in parameters
         }
 
+    def _arguments_of_calls(self, function: ast.FunctionDef) -> dict[str, Any]:
+        """Return what the calls of a function give its parameters, in this file and in those beside it."""
+        found: dict[str, Any] = {}
+        has_default = set(self._defaults(function, self.known_in(None)))
+        for script in (self, *self.beside):
+            for call in script.calls(function.name):
+                given = script.given(call, function)
+                # Another call adds what this one does not say, but no options that it left out.
+                found |= {k: v for k, v in given.items() if k not in found and not (found and k in has_default)}
+        return found
+
     def calls(self, name: str) -> Iterator[ast.Call]:
         """Those of it, of its methods (`compile`), of what a call of it gave, and of the autograd function that it is
         the `forward` of."""
         names = {name, *self._applied(name)}
-        for node in ast.walk(self.tree):
+        nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        for node in sorted(nodes, key=lambda each: (id(each) in self.failing, each.lineno, each.col_offset)):
             match node:
                 case ast.Call(func=ast.Name(id=called)) if called in names:
                     yield node
@@ -209,11 +261,13 @@ class Script:
     # ---- what names stand for ----------------------------------------------------------------------------------------
 
     def known_at(self, node: ast.AST) -> dict[str, Any]:
-        return self.known_in(self.around.get(id(node)))
+        """Return what names stand for where a call is, or else at the end of the function around it."""
+        known = self.known_in(self.around.get(id(node)))
+        return self._before.get(id(node), known)
 
     def known_in(self, function: ast.FunctionDef | None) -> dict[str, Any]:
         """The names of the file, and of a function in it, with what they are given last."""
-        key = "" if function is None else function.name
+        key = id(function)
         if key in self._known:
             return self._known[key]
         self._known[key] = {}  # for functions that call themselves
@@ -223,10 +277,13 @@ class Script:
         else:
             known = dict(self.known_in(self.around.get(id(function))))
             given: dict[str, Any] = {}
-            for call in itertools.islice(self.calls(function.name), 8):
-                if self.around.get(id(call)) is not function:
-                    for parameter, value in self.given(call, function).items():
-                        if given.get(parameter) is None:
+            has_default = set(self._defaults(function, known))
+            calls = ((script, call) for script in (self, *self.beside) for call in script.calls(function.name))
+            for script, call in itertools.islice(calls, 8):
+                if script.around.get(id(call)) is not function:
+                    is_first = not given
+                    for parameter, value in script.given(call, function).items():
+                        if given.get(parameter) is None and (is_first or parameter not in has_default):
                             given[parameter] = value
             known |= self._defaults(function, known) | self._parametrized(function) | given
             body = function.body
@@ -281,6 +338,11 @@ class Script:
             self._statement(statement, known)
 
     def _statement(self, node: ast.stmt, known: dict[str, Any]) -> None:
+        if not self._depth and not hasattr(node, "body"):
+            here = dict(known)
+            for part in ast.walk(node):
+                if isinstance(part, ast.Call):
+                    self._before.setdefault(id(part), here)
         match node:
             case ast.Assign(targets=targets, value=value):
                 try:
@@ -303,9 +365,16 @@ class Script:
                     self._run(orelse, known)
                     self._run(body, known)
             case ast.For(target=target, iter=over, body=body):
-                with suppress(Unknown, TypeError, StopIteration):
-                    _bind(target, next(iter(self.value(over, known))), known)
-                self._run(body, known)
+                turns: Any = [UNKNOWN]
+                with suppress(Unknown, TypeError):
+                    turns = self.value(over, known)
+                # A list has a script's cases, of which the first counts; a range computes something.
+                is_computing = isinstance(turns, range) and not self._loops
+                self._loops += 1
+                for turn in itertools.islice(turns, MOST_TURNS if is_computing else 1):
+                    _bind(target, turn, known)
+                    self._run(body, known)
+                self._loops -= 1
             case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append", value=ast.Name(id=name)), args=[item])):
                 with suppress(Unknown):
                     if isinstance(known.get(name), list):
@@ -328,7 +397,8 @@ class Script:
                             yield name, ast.literal_eval(default)
                         except ValueError:
                             if isinstance(default, ast.Attribute):
-                                yield name, default.attr
+                                is_type = _DTYPE.fullmatch(default.attr)
+                                yield name, Dtype(default.attr) if is_type else default.attr
                     elif "action" in said and ast.unparse(said["action"]) == "'store_true'":
                         yield name, False
                 case _:
@@ -378,8 +448,14 @@ class Script:
                 return list(self._items(items, known))
             case ast.Dict(keys=keys, values=values):
                 return {self.value(k, known): self.value(v, known) for k, v in zip(keys, values, strict=True) if k}
+            case ast.Subscript(value=owner, slice=ast.Slice(lower=lower, upper=upper, step=None)):
+                ends = [None if end is None else self.value(end, known) for end in (lower, upper)]
+                return self.value(owner, known)[slice(*ends)]
             case ast.Subscript(value=owner, slice=index):
-                return self.value(owner, known)[self.value(index, known)]
+                place = self.value(index, known)
+                if isinstance(owner, ast.Name) and owner.id not in known and _DTYPE.fullmatch(str(place)):
+                    return Dtype(place)  # an imported table of the names that types have elsewhere
+                return self.value(owner, known)[place]
             case ast.ListComp(elt=element, generators=clauses) | ast.GeneratorExp(elt=element, generators=clauses):
                 return [self.value(element, inner) for inner in self._clauses(clauses, known)]
             case ast.DictComp(key=key, value=value, generators=clauses):
@@ -391,7 +467,7 @@ class Script:
             case ast.FormattedValue(value=value):
                 return self.value(value, known)
             case ast.Lambda():
-                return Text(ast.unparse(node))
+                return Text(ast.unparse(_Filler(known).visit(copy.deepcopy(node))))
             case _:
                 raise Unknown
 
@@ -427,11 +503,15 @@ class Script:
 
     def _attribute(self, node: ast.Attribute, known: dict[str, Any]) -> Any:
         match node.value:
+            case ast.Attribute(value=ast.Name(id="torch"), attr="version"):
+                return None if node.attr == "hip" else "12.8"
+            case ast.Name(id=owner) if owner.endswith("dtypes") and _DTYPE.fullmatch(node.attr):
+                return Dtype(_SAME_TYPE.get(node.attr, node.attr))
             case ast.Name(id="torch" | "T" | "tilelang" as owner):
                 if owner == "T" and re.fullmatch(r"[a-z]+[\d_a-z]*\dx\d+", node.attr):
                     return Text(f"T.{node.attr}")
-                if node.attr in _DTYPES or node.attr.startswith(("float", "int", "uint", "bfloat")):
-                    return node.attr
+                if _DTYPE.fullmatch(node.attr):
+                    return Dtype(_SAME_TYPE.get(node.attr, node.attr))
                 if owner == "T":
                     return Text(f"T.{node.attr}")
                 raise Unknown
@@ -447,8 +527,10 @@ class Script:
                     return self.options[node.attr]
                 raise Unknown
         value = self.value(node.value, known)
-        if isinstance(value, Tensor) and node.attr == "shape":
-            return value.shape
+        if isinstance(value, Tensor) and node.attr in ("shape", "dtype"):
+            return getattr(value, node.attr)
+        if isinstance(value, Dtype) and node.attr in ("bits", "itemsize"):
+            return value.bits if node.attr == "bits" else value.bits // 8
         if isinstance(value, Record) and node.attr in value.fields:
             return value.fields[node.attr]
         raise Unknown
@@ -462,7 +544,7 @@ class Script:
         for node in ast.walk(forward):
             match node:
                 case ast.Call(func=ast.Attribute(attr="save_for_backward"), args=saved) if name == "saved_tensors":
-                    return [known.get(each.id) if isinstance(each, ast.Name) else None for each in saved]
+                    return self._known_items(ast.Tuple(list(saved)), known)
                 case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="ctx"), attr=attr)], value=value):
                     if attr == name:
                         return self.value(value, known)
@@ -473,28 +555,46 @@ class Script:
     def _call(self, node: ast.Call, known: dict[str, Any]) -> Any:
         match node.func:
             case ast.Attribute(value=ast.Name(id="torch"), attr=name) if name in _MAKES_TENSORS:
-                return Tensor(self._shape(node, known, name))
+                return Tensor(self._shape(node, known, name), self._dtype(node, known, _FLOAT32))
             case ast.Attribute(value=ast.Name(id="torch"), attr=name) if name.endswith("_like"):
                 return self.value(node.args[0], known)
             case ast.Attribute(value=owner, attr=name) if name in _SAME_SHAPE:
                 made = self.value(owner, known)
                 if isinstance(made, Tensor):
-                    return made
+                    dtype = Dtype(_SAME_TYPE.get(name, name)) if _DTYPE.fullmatch(name) else made.dtype
+                    return replace(made, dtype=self._dtype(node, known, dtype))
                 raise Unknown
+            case ast.Attribute(value=owner, attr="max" | "min" | "sum" | "item" | "tolist" | "numel" | "dim" as name):
+                return self._of_items(self.value(owner, known), name)
+            case ast.Attribute(value=owner, attr="as_torch"):
+                return self.value(owner, known)
+            case ast.Name(id="dtype") | ast.Attribute(attr="dtype") if len(node.args) == 1:
+                return Dtype(self.value(node.args[0], known))
             case ast.Attribute(value=owner, attr="size"):
                 made = self.value(owner, known)
                 if isinstance(made, Tensor):
                     return made.shape[self.value(node.args[0], known)] if node.args else made.shape
                 raise Unknown
             case ast.Attribute(value=owner, attr="view" | "reshape") if node.args:
-                return Tensor(self._shape(node, known, ""))
+                dtype = self._dtype(ast.Call(owner, [ast.Attribute(owner, "dtype")], []), known, _FLOAT32)
+                shape = self._shape(node, known, "")
+                if -1 in shape:
+                    rest = math.prod(self.value(owner, known).shape) // -math.prod(shape)
+                    shape = tuple(rest if extent == -1 else extent for extent in shape)
+                return Tensor(shape, dtype)
             case ast.Attribute(value=owner, attr="unsqueeze"):
                 shape, place = list(self.value(owner, known).shape), self.value(node.args[0], known)
                 shape.insert(place if place >= 0 else len(shape) + 1 + place, 1)
-                return Tensor(tuple(shape))
+                return Tensor(tuple(shape), self.value(owner, known).dtype)
             case ast.Attribute(value=ast.Name(id="torch"), attr="tensor"):
-                listed = self._known_items(ast.Tuple(getattr(node.args[0], "elts", [])), known)
-                return Tensor((len(listed),))
+                match node.args[0]:
+                    case ast.List(elts=items) | ast.Tuple(elts=items):
+                        listed = self._known_items(ast.Tuple(items), known)
+                    case other:
+                        listed = list(self.value(other, known))
+                if any(isinstance(item, list | tuple) for item in listed):
+                    raise Unknown
+                return Tensor((len(listed),), self._dtype(node, known, Dtype("int64")), tuple(listed))
             case ast.Attribute(value=owner, attr="parse_args"):
                 return Record(self.options)
             case ast.Attribute(attr="items" | "keys" | "values" | "get" as name, value=owner):
@@ -507,18 +607,42 @@ class Script:
             case _:
                 pass
         called = ast.unparse(node.func)
-        given = [self.value(a, known) for a in node.args if not isinstance(a, ast.Starred)]
-        for starred in (a for a in node.args if isinstance(a, ast.Starred)):
-            given += self.value(starred.value, known)
+        if called in self.functions or called in self.imported:
+            # Its value may not depend on the arguments that are unknown.
+            given = self._known_items(ast.Tuple(node.args), known)
+            named = self._known_items(ast.Tuple([k.value for k in node.keywords]), known)
+            keywords = {k.arg: v for k, v in zip(node.keywords, named, strict=False) if k.arg}
+            owner = self.imported.get(called, self)
+            return owner._called(owner.functions[called], given, keywords)
+        given = list(self._items(node.args, known))
         keywords = {k.arg: self.value(k.value, known) for k in node.keywords if k.arg}
         if called in self.classes:
             return self._instance(self.classes[called], given, keywords)
-        if called in self.functions:
-            return self._called(self.functions[called], given, keywords)
         function = _FUNCTIONS.get(called) or _FUNCTIONS.get(called.rpartition(".")[2])
         if function is None:
             raise Unknown
         return function(*given, **keywords)
+
+    def _dtype(self, node: ast.Call, known: dict[str, Any], otherwise: Dtype) -> Dtype:
+        """Return the first type of elements among a torch call's `dtype=` and arguments, or else `otherwise`."""
+        for each in (*(k.value for k in node.keywords if k.arg == "dtype"), *node.args):
+            with suppress(Unknown):
+                if isinstance(found := self.value(each, known), Dtype):
+                    return found
+        return otherwise
+
+    def _of_items(self, tensor: Any, name: str) -> Any:
+        """Return what a torch method computes of a tensor's elements or shape, or of one number; else raise Unknown."""
+        if isinstance(tensor, int | float) and name == "item":
+            return tensor
+        if not isinstance(tensor, Tensor):
+            raise Unknown
+        if name in ("numel", "dim"):
+            return math.prod(tensor.shape) if name == "numel" else len(tensor.shape)
+        if tensor.items is None or UNKNOWN in tensor.items:
+            raise Unknown
+        made: dict[str, Callable[..., Any]] = {"max": max, "min": min, "sum": sum, "tolist": list}
+        return made[name](tensor.items)
 
     def _shape(self, node: ast.Call, known: dict[str, Any], name: str) -> tuple[int, ...]:
         given = list(node.args)
@@ -555,21 +679,58 @@ class Script:
         known = dict(self.known_in(None))
         known |= self._defaults(function, known)
         known |= dict(zip([a.arg for a in _parameters(function)], given, strict=False)) | keywords
-        return self._returned(function.body, known)
+        known = {k: v for k, v in known.items() if v is not UNKNOWN}
+        self._depth += 1
+        try:
+            made = self._returned(function.body, known)
+            if made is UNKNOWN:
+                raise Unknown
+            return made
+        finally:
+            self._depth -= 1
 
     def _returned(self, body: list[ast.stmt], known: dict[str, Any]) -> Any:
         for statement in body:
             match statement:
+                case ast.Return(value=ast.Tuple() as value):
+                    return self._known_items(value, known)
                 case ast.Return(value=ast.expr() as value):
                     return self.value(value, known)
                 case ast.If(test=test, body=then, orelse=orelse):
                     try:
-                        return self._returned(then if self.value(test, known) else orelse, known)
+                        is_true = self.value(test, known)
                     except Unknown:
+                        if any(isinstance(part, ast.Return) for part in ast.walk(statement)):
+                            raise
                         self._statement(statement, known)
+                        continue
+                    if (made := self._returned(then if is_true else orelse, known)) is not UNKNOWN:
+                        return made
                 case _:
                     self._statement(statement, known)
-        raise Unknown
+        return UNKNOWN
+
+
+class _Filler(ast.NodeTransformer):
+    """Writes the values of names that -D would not know into a lambda: numbers, types and names of the language."""
+
+    def __init__(self, known: dict[str, Any]) -> None:
+        self.known = known
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        """Return the lambda with its body filled in, but for its own parameters."""
+        self.known = {k: v for k, v in self.known.items() if k not in {a.arg for a in node.args.args}}
+        node.body = self.visit(node.body)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Return the number, type or text known for a name as an expression, or the name itself."""
+        value = self.known.get(node.id)
+        if isinstance(value, Dtype):
+            return ast.Attribute(ast.Name("T"), str(value))
+        if isinstance(value, Text):
+            return ast.parse(value, mode="eval").body
+        return ast.Constant(value) if isinstance(value, int | float) else node
 
 
 def _called_names(tree: ast.AST) -> set[str]:

@@ -1,6 +1,8 @@
-"""Names of TVM that TileLang's kernels use and that have one plain meaning, against numpy."""
+"""Names of TVM and forms of statements that TileLang's kernels use and that have one plain meaning, against numpy."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +22,9 @@ def k(A: T.Tensor((8,), "int32")):
 )
 
 
-def build(text: str, target: str = "sm_80") -> tilec.Kernel:
+def build(text: str, target: str = "sm_80", **values: Any) -> tilec.Kernel:
     """Compile a kernel for the emulator."""
-    return tilec.compile(HEAD + text, target=target, device="emulator")
+    return tilec.compile(HEAD + text, target=target, device="emulator", **values)
 
 
 def find_mistake(text: str) -> tuple[str, str, str | None]:
@@ -196,3 +198,90 @@ def test_a_ramp_is_a_slice() -> None:
 )
 def test_a_ramp_with_gaps_is_refused(ramp: str, title: str) -> None:
     assert find_mistake(f"{LAUNCH}        T.copy(A[{ramp}], A[4:8])\n")[:2] == ("wrong-argument", title)
+
+
+LOGICAL_WARPS = """
+@T.prim_func
+def k(A: T.Tensor((128,), "int32"), C: T.Tensor((3, 128), "int32")):
+    with T.Kernel(1, threads=128):
+        t = T.get_thread_binding()
+        T.evaluate(A[0])
+        C[0, t] = T.get_lane_idx(20) + A[t]
+        C[1, t] = T.get_warp_idx(16) * 100 + T.get_warp_idx_sync(64)
+        C[2, t] = T.get_warp_group_idx(10, 3)
+"""
+
+
+def test_warps_have_the_size_that_is_given() -> None:
+    """Run LOGICAL_WARPS, with warps of 16, 20 and 64 threads, and compare its indices with numpy's."""
+    a, c = np.arange(128, dtype=np.int32), np.zeros((3, 128), np.int32)
+    build(LOGICAL_WARPS)(a, c)
+    t = np.arange(128)
+    np.testing.assert_array_equal(c, [t % 20 + a, t // 16 * 100 + t // 64, t // 30])
+
+
+GIVEN_STATEMENT = """
+def fill_by(put, *others, **options):
+    assert not others and options.get("n", 1) == 1
+
+    @T.prim_func
+    def k(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            x = T.alloc_shared((64,), "float32")
+            put(x, 3)
+            T.copy(x, A)
+
+    return k
+"""
+
+
+def test_a_lambda_is_called_as_a_statement() -> None:
+    """Run GIVEN_STATEMENT with a lambda given as text, which fills the tile with a number that it adds 1 to."""
+    a = np.zeros(64, np.float32)
+    build(GIVEN_STATEMENT, put="lambda tile, value: T.fill(tile, value + 1)")(a)
+    np.testing.assert_array_equal(a, 4)
+
+
+ALLOCATED_TOGETHER = """
+@T.prim_func
+def k(x: T.Tensor((64,), "int64")):
+    with T.Kernel(1, threads=64):
+        a, b = T.alloc_var(T.int32), T.alloc_var(T.int32, 5)
+        s, f = T.alloc_shared((64,), "int64"), T.alloc_fragment((64,), "int64")
+        a = 7
+        a, b = b, a + 2
+        T.fill(s, a)
+        T.copy(s, f)
+        T.copy(f, x)
+        x[a] = b
+"""
+
+
+def test_tiles_and_variables_are_allocated_together() -> None:
+    """Run ALLOCATED_TOGETHER, which allocates two names in one assignment, and check what it stores."""
+    x = np.zeros(64, np.int64)
+    build(ALLOCATED_TOGETHER)(x)
+    np.testing.assert_array_equal(x, np.where(np.arange(64) == 5, 9, 5))
+
+
+DECLARED_IN_THE_BODY = """
+def twice(size=48):
+    @T.prim_func
+    def k(A, B: T.Tensor((size,), "float32"), by):
+        A: T.Tensor[[size], T.float32]
+        by: T.float32
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(size):
+                B[i] = by * A[i]
+
+    return k
+"""
+
+
+def test_a_parameter_may_have_its_type_in_the_body() -> None:
+    """Run DECLARED_IN_THE_BODY, and check that it is refused without the type of its last parameter."""
+    a, b = np.arange(48, dtype=np.float32), np.zeros(48, np.float32)
+    build(DECLARED_IN_THE_BODY)(a, b, 3.0)
+    np.testing.assert_array_equal(b, 3 * a)
+    untyped = DECLARED_IN_THE_BODY.replace("        by: T.float32\n", "")
+    assert find_mistake(untyped)[:2] == ("missing-type", "parameter `by` has no type")

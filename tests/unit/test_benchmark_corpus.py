@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import tilelang_corpus as corpus
+import tilelang_reasons as reasons
+from tilelang_values import Script
 
 MODULE = """import pytest
 import tilelang
@@ -139,4 +142,110 @@ def test_a_run_prints_the_table(module: Path, capsys: pytest.CaptureFixture[str]
         corpus.Kernel("module.py", "tuned", "sm_80", "syntax", "x", ":3"),
     )
     corpus.report(list(made), ["sm_80"], ["all"], corpus.Counter())
-    assert capsys.readouterr().out.splitlines()[0] == "sm_80: 1 of 2 kernels (50%); 0 name a later machine"
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "sm_80: 1 of 2 kernels (50%), 50% of the 2 that are not rightly refused; 0 name a later machine"
+    )
+
+
+CALLS = """import itertools
+import torch
+import tilelang.language as T
+
+from helpers import twice
+
+
+def split(A, sizes, longest, block, dtype):
+    rows, columns = T.const("rows, columns")
+    A: T.Tensor((rows, columns), dtype)
+    with T.Kernel(longest // block, threads=128) as bx:
+        T.clear(A)
+
+
+def unused(A, sizes, longest, block, extra=2):
+    with T.Kernel(longest // block, threads=128) as bx:
+        T.clear(A)
+
+
+def case(parts, width, block=64):
+    device = torch.device("cuda")
+    ends = torch.tensor([0, *itertools.accumulate(parts)], device=device)
+    starts = [0]
+    for i in range(len(parts) - 1):
+        starts.append(starts[-1] + parts[i])
+    A = (twice(torch.randn(n, width, dtype=torch.half), device) for n in [ends[-1].item()])
+    (A,) = A
+    sizes = torch.tensor(parts)
+    split(A, torch.tensor(starts), int(sizes.max()), block, A.dtype)
+
+
+def test_refused():
+    with pytest.raises(ValueError):
+        case([3], width=1)
+
+
+def test_first():
+    case([64, 192], width=32)
+    block = 16
+    case([16, 16], 8, block=block)
+
+
+def outer():
+    def main(width=7, block=5):
+        pass
+"""
+
+
+def test_values_are_those_where_a_call_stands() -> None:
+    """Check the arguments found for `split` in CALLS, and those that another kernel of the file shares."""
+    script = Script(ast.parse(CALLS))
+    script.imported["twice"] = Script(
+        ast.parse("def twice(x, device):\n    return x.contiguous().view(-1, x.shape[1] * 2)")
+    )
+    expected = {"longest": 192, "block": 64, "rows": 128, "columns": 64}
+    found = script.arguments("split")
+    assert {k: found[k] for k in expected} == expected
+    assert corpus.text_of(found["dtype"]) == "T.float16"
+    alike = script.arguments("unused", ("split", "unused"))
+    assert (alike["longest"], alike["block"]) == (192, 64)
+
+
+REFUSED = """import tilelang
+import pytest
+
+
+def right(n):
+    with T.Kernel(n) as bx:
+        pass
+
+
+def wrong(n):
+    return right(undefined)
+
+
+@tilelang.testing.requires_cuda_compute_version_ge(9, 0)
+def test_wrong():
+    with pytest.raises(ValueError):
+        wrong(1)
+
+
+@tilelang.testing.requires_rocm
+def test_right():
+    right(3)
+"""
+
+
+def test_reasons_are_those_that_the_repository_states() -> None:
+    """Check which machine each kernel of REFUSED is for, and why it is right to refuse it."""
+    tree = ast.parse(REFUSED)
+    assert (reasons.find_least_capability(tree, "wrong"), reasons.find_least_capability(tree, "right")) == (90, 0)
+    assert (reasons.is_for_another_machine(tree, "wrong"), reasons.is_for_another_machine(tree, "right")) == (
+        False,
+        False,
+    )
+    assert reasons.explain_refusal(REFUSED, "wrong", "wrong-shape", "") == "a mistake on purpose"
+    assert reasons.explain_refusal(REFUSED, "right", "wrong-shape", "") == ""
+    undefined = ("unknown-name", "`undefined` is not defined")
+    assert reasons.explain_refusal(REFUSED, "wrong", *undefined) == "a name that nothing defines"
+    assert reasons.explain_refusal(REFUSED, "right", "shared-memory-overflow", "") == "beyond this machine"
+    other = REFUSED.replace("import tilelang\n", "")
+    assert reasons.explain_refusal(other, "right", "wrong-shape", "") == "written for another library"

@@ -30,6 +30,7 @@ def kernel(A: T.Tensor((x, 64), "float16")):
         ("x = max(*(3, 9), 4)", 9),
         ("x = 5 if 3 not in (1, 2) and None is None else 6", 5),
         ("x = (lambda a, b: a * b)(6, 7)", 42),
+        ("x = (lambda a, *rest, by=2: a * len(rest) * by)(6, 7, 8, by=3)", 36),
         ("def f(n, *rest, k=2):\n    return n * k + len(rest)\nx = f(4, 1, 1, k=3)", 14),
         ("def f(n):\n    return 1 if n == 0 else n * f(n - 1)\nx = f(5)", 120),
         ("def f():\n    s = 0\n    for i in range(9):\n        if i == 2:\n            continue\n"

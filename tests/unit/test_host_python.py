@@ -282,6 +282,24 @@ def test_defines_give_what_they_define_a_value() -> None:
     )
 
 
+def test_imports_of_the_language_in_a_try_are_imports() -> None:
+    """Check that a `try` gives the name that it imports of tilelang, and not the name of another module."""
+    text = """import os
+try:
+    from tilelang import (
+        language as L,
+    )
+    import tilelang.testing
+    import torch.cuda as x
+finally:
+    os.environ["A"] = "1"
+"""
+    assert rows(f"{text}x = L.ceildiv(7, 2)") == 4
+    with pytest.raises(CompileError) as error:
+        rows(text)
+    assert error.value.diagnostics[0].title.startswith("`x` is not known")
+
+
 def test_names_inside_what_they_define_are_their_own() -> None:
     assert rows("x = 2\ntry:\n    def f():\n        x = 3\n        return x\nfinally:\n    pass") == 2
 

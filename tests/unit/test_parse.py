@@ -312,7 +312,8 @@ def compound(inner: st.SearchStrategy[ast.Expr]) -> st.SearchStrategy[ast.Expr]:
     )
     index = inner | st.builds(ast.Slice, optional, optional, optional)
     operators = ["+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>"]
-    parameters = st.builds(ast.Parameter, st.sampled_from(["a", "b"]), st.none(), optional)
+    starred = st.builds(ast.Parameter, st.just("c"), st.none(), st.none(), st.just("*"))
+    parameters = st.builds(ast.Parameter, st.sampled_from(["a", "b"]), st.none(), optional) | starred
     compares = st.lists(st.tuples(st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), inner), min_size=1, max_size=3)
     return st.one_of(
         st.builds(ast.Tuple, items),

@@ -196,6 +196,52 @@ def is_constant_per_run(condition: tile.Expr, var: tile.Var, run: int) -> bool:
             return False
 
 
+@dataclass(frozen=True, slots=True)
+class CopiedElement:
+    """An element that a store copies: the load of it, and the condition under which the copy is not 0."""
+
+    load: tile.Load
+    condition: tile.Expr
+
+
+def split_copied_value(value: tile.Expr) -> CopiedElement | None:
+    """Return the element that a stored value is, or that a condition replaces by 0; None for other values."""
+    if isinstance(value, tile.Load):
+        return CopiedElement(value, _TRUE)
+    if isinstance(value, tile.Select) and isinstance(value.then, tile.Load) and _is_zero(value.orelse):
+        return CopiedElement(value.then, value.condition)
+    return None
+
+
+def choose_thread_copy_width(nest: tile.Parallel, contiguous: int) -> int | None:
+    """Return the bytes of the cp.async by which each thread can copy its elements; None where it cannot.
+
+    The nest is that of a T.ptx_cp_async. `contiguous` counts the elements of the shared tile's rows that are adjacent.
+    A copy is of neighbours, aligned in both, which lie all inside or all outside the tensor. What it depends on must be
+    known when it is issued: constants, and the thread's own registers.
+    """
+    *guards, store = tile.walk_statements(nest.body)
+    if not isinstance(store, tile.Store) or not all(isinstance(s, tile.If) and not s.orelse for s in guards):
+        return None
+    copied, into = split_copied_value(store.value), store.buffer
+    if copied is None or into.dtype.bits < 8 or into.scope != "shared":
+        return None
+    load, var = copied.load, nest.vars[-1]
+    if load.buffer.scope != "global" or load.buffer.dtype != into.dtype or load.buffer.lanes > 1:
+        return None
+    conditions = (copied.condition, *(s.condition for s in guards if isinstance(s, tile.If)))
+    outer = [tile.substitute_variables(side[-1], {var: tile.int32_const(0)}) for side in (load.indices, store.indices)]
+    moves = [affine_form(tile.Binary("sub", side[-1], var, INT32)) for side in (load.indices, store.indices)]
+    fixed = (*load.indices[:-1], *store.indices[:-1], *conditions, *(atom for form in moves for atom, _ in form.terms))
+    parts = [e for part in (*fixed, *outer) for e in tile.walk_expr(part)]
+    if var in parts or any(isinstance(e, tile.Load) and e.buffer.scope != "local" for e in parts):
+        return None
+    lengths = nest.extents[-1], row_divisor(load.buffer), into.shape[-1], contiguous
+    aligned = math.gcd(*lengths, *(affine_form(index).divisor for index in outer))
+    size = into.dtype.bytes
+    return next((w for w in CP_ASYNC_WIDTHS if w % size == 0 and aligned % (w // size) == 0), None)
+
+
 def analyse_gather(nest: tile.Parallel) -> GatheredCopy | str:
     """Return the nest as a gather from a tensor to a shared tile, or a text that says why cp.async cannot do it."""
     if any(isinstance(stmt, tile.If) for stmt in nest.body):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from tilec.analysis.rings import RingPlan, find_accesses
 from tilec.analysis.usage import find_reads, find_writes
-from tilec.ir.tile import Stmt, TileOp, walk_statements
+from tilec.ir.tile import Parallel, Stmt, TileOp, walk_statements
 from tilec.ops.synchronisation.sync import (
     BARRIERS,
     CommitCopies,
@@ -67,8 +67,13 @@ def find_order_constraints(statements: Sequence[Stmt], rings: Sequence[RingPlan]
 
 
 def is_asynchronous_copy(stmt: Stmt) -> bool:
-    """Return True if the statement is an operation that the kernel's author marked as asynchronous."""
-    return isinstance(stmt, TileOp) and stmt.is_asynchronous
+    """Return True if the kernel's author marked an operation as asynchronous, or it copies by single threads."""
+    return is_thread_copy(stmt) or (isinstance(stmt, TileOp) and stmt.is_asynchronous)
+
+
+def is_thread_copy(stmt: Stmt) -> bool:
+    """Return True if the statement is the nest of a T.ptx_cp_async: each thread copies elements of its own."""
+    return isinstance(stmt, Parallel) and stmt.asynchronous and stmt.is_per_thread
 
 
 def _find_shared_names(stmt: Stmt, written: frozenset[str]) -> frozenset[str]:

@@ -15,11 +15,19 @@ from tilec.analysis import clusters
 from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE, find_definition
 from tilec.frontend.sema import elaborate, vocabulary
 from tilec.frontend.sema.compile_time import functions, macros
-from tilec.frontend.sema.expressions import evaluate, expressions, layout_maps, thread_values, vectors, views
+from tilec.frontend.sema.expressions import emitters, evaluate, expressions, layout_maps, thread_values, vectors, views
 from tilec.frontend.sema.launch import configs, eager, launch, pointers
 from tilec.frontend.sema.launch.hints import HINTS
 from tilec.frontend.sema.loops import loop_headers, loops, manual_schedules as manual, nests, tile_scheduler
-from tilec.frontend.sema.operations import inline_ptx, operations, printing, reducers, rng
+from tilec.frontend.sema.operations import (
+    emitter_methods,
+    inline_ptx,
+    operations,
+    printing,
+    reducers,
+    rng,
+    thread_copies,
+)
 from tilec.frontend.sema.operations.block_scales import TRANSPOSE_SIGNATURE
 from tilec.frontend.sema.roles import explicit_roles as roles, pipeline_rules, pipelines, stages
 from tilec.frontend.sema.roles.linear_resources import Ledger
@@ -27,6 +35,7 @@ from tilec.frontend.sema.roles.pipeline_records import PIPELINE_SIGNATURES as PI
 from tilec.frontend.sema.statements import allocations, jumps, statements, stores
 from tilec.ir.types import TYPES_BY_NAME, DType
 from tilec.ops import registry
+from tilec.ops.copies import thread_copy
 from tilec.ops.functions import python, scalar, signatures
 from tilec.ops.functions.signatures import LAUNCH_VALUES, PTX, VIEWS
 from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
@@ -175,6 +184,25 @@ STRUCTURE = (
         (expressions._evaluate_member,),
     ),
     _make_entry(
+        emitters.EMITTER_SIGNATURE,
+        """A product of block tiles by single instructions: `block_row_warps` by `block_col_warps` warps, each with a
+        tile of `warp_row_tiles` by `warp_col_tiles` elements, over `chunk` elements along K. The kernel has arrays of
+        T.alloc_local for the elements of a thread, as many as `e.warp_rows * e.local_size_a` and the like:
+        `e.ldmatrix_a(A_local, A_shared, ki)` and `e.ldmatrix_b(B_local, B_shared, ki)` load slice `ki` along K of
+        shared tiles, of `e.micro_size_k` elements, `e.mma(A_local, B_local, C_local)` adds their product, and
+        `e.stmatrix(C_local, C, pid_m, pid_n)` stores the sums as a tile of a tensor, or without `pid_m` and `pid_n` in
+        a matrix or in a tile of shape [rows / x, columns / y, x, y]. tilec chooses which thread has which element:
+        nothing but these methods, T.clear and T.fill may use the arrays. T.gemm does the same, and can use wgmma.""",
+        emitters.make_emitter,
+        emitters.resolve_attribute,
+        emitter_methods.elaborate_emitter_call,
+        emitter_methods.refuse_other_uses,
+        emitter_methods._find_fragment,
+        emitter_methods._read_slice,
+        emitter_methods._store_sums,
+        emitter_methods._store_micro_tiles,
+    ),
+    _make_entry(
         layout_maps.LAYOUT_SIGNATURE,
         """The offset of each element of a shared tile, for T.annotate_layout: `forward_fn` gives one number or several,
         the last of which varies fastest. Offsets may be left unused, as padding. Where the map is not a swizzle of 32,
@@ -269,6 +297,28 @@ DOT = _make_entry(
     """A statement: `C` becomes `C + A[0] * B[0] + … + A[3] * B[3]`, of int8 or uint8, starting at the first elements or
     at the given ones.""",
     signatures.build_dp4a,
+)
+
+THREAD_COPIES = (
+    _make_entry(
+        thread_copy.THREAD_COPY,
+        """A statement: each thread that runs it copies `num_elems` neighbours, of 4, 8 or 16 bytes in all, from a
+        tensor to a shared tile, by cp.async; what every thread would copy alike, one of them copies. Both addresses are
+        T.access_ptr(element, …). Elements outside the tensor are 0, and all are 0 where `predicate` is False. The
+        copies are complete after T.ptx_wait_group, which counts the groups that T.ptx_commit_group closes, or after a
+        wait for the barrier of T.cp_async_barrier_noinc; and wherever tilec sees that the tile is used. No other copy
+        may be under way to the same elements. Where alignment is not certain, and inside T.Parallel and T.vectorized,
+        elements are copied through registers.""",
+        thread_copy.read_thread_copy,
+        thread_copy.check_copied_bytes,
+        thread_copies.elaborate_thread_copy,
+    ),
+    _make_entry(
+        thread_copy.ACCESS_PTR,
+        """The address of an element of a tensor or shared tile, for T.ptx_cp_async. The type of access and the extents
+        are those of the copy, whatever is written here.""",
+        thread_copy.make_element_pointer,
+    ),
 )
 
 INLINE_PTX = _make_entry(
@@ -435,7 +485,9 @@ LOOPS = (
         """All elements of a box at once, distributed over the threads. Its variables index fragments, if its extents
         are known at compile time. `coalesced_width`: elements that a thread moves at once; `loop_layout`: a T.Fragment;
         `prefer_async`: a nest that fills a box of a shared tile is an asynchronous copy, also for elements that are not
-        a box of the tensor, and with T.if_then_else(condition, element, 0).""",
+        a box of the tensor, and with T.if_then_else(condition, element, 0). Up to 64 iterations of a loop inside are
+        written out for each element; a longer loop, or one whose length is known only at run time, runs equally often
+        for all elements. T.alloc_var inside makes a variable for each element.""",
         (
             nests.elaborate_parallel,
             nests._collect_nest,
@@ -517,7 +569,7 @@ EXPRESSIONS: dict[str, str] = {
     "Compare": "`< <= > >= == !=`, also chained; `in`, `not in`, `is`, `is not` at compile time",
     "Boolean": "`and`, `or`",
     "Conditional": "`a if condition else b`; the side that is not taken may read outside a tile",
-    "Lambda": "`lambda i, j, by=2: …`",
+    "Lambda": "`lambda i, j, by=2: …`, `lambda *indices: …`",
 }
 
 
@@ -557,7 +609,8 @@ def list_documented_names() -> dict[str, LanguageEntry]:
 
 def _list_entries() -> Iterator[LanguageEntry]:
     """Yield the documentation entries of all names: structure, operations, functions, dtypes, Python built-ins."""
-    yield from (*STRUCTURE, *ALLOCATION, *THREADS, UPDATE, WARPGROUPS, *PIPELINES, DOT, INLINE_PTX, EVALUATE, PRINT)
+    yield from (*STRUCTURE, *ALLOCATION, *THREADS, UPDATE, WARPGROUPS, *PIPELINES, DOT, *THREAD_COPIES)
+    yield from (INLINE_PTX, EVALUATE, PRINT)
     yield from (*LOOPS, BREAK, VECTOR_TYPES, *WIDE, READ_ONLY, RAMP, *RANDOM)
     yield _make_entry(TRANSPOSE_SIGNATURE, "A statement: lines of scale factors into the order of lanes.")
     for operation in registry.list_operations():

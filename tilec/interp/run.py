@@ -282,6 +282,9 @@ class _Machine:
                         self._wait_with_roles(stmt, self.role_barriers)
                 case tile.Store():
                     self._store(stmt)
+                case tile.Print(stops=True):
+                    if np.any(self.mask):
+                        raise_error("assertion-failed", f"an assertion of the kernel failed: {stmt.text}", stmt.span)
                 case tile.Print():
                     pass  # the reference only computes
                 case tile.Bind(var=var, value=value):

@@ -304,10 +304,14 @@ class _KernelParser:
             var = tile.Var(match[1], self.read_dtype(match[2], line))
             self.vars[var.name] = var
             return tile.Bind(var, value, line.span)
-        if line.text.startswith("print "):
-            text, *values = self.parse_arguments(line.text.removeprefix("print "), line).positional
+        word, _, rest = line.text.partition(" ")
+        if word in ("print", "stop"):
+            text, *values = self.parse_arguments(rest, line).positional
             return tile.Print(
-                self.read_literal(text, str, line), tuple(self.read_node(v, line) for v in values), line.span
+                self.read_literal(text, str, line),
+                tuple(self.read_node(v, line) for v in values),
+                line.span,
+                stops=word == "stop",
             )
         if match := _OPERATION.fullmatch(line.text):
             rest = match[2] or ""

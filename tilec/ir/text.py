@@ -103,7 +103,7 @@ def _split_statement(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.
         case tile.Store():
             return show_store(stmt), ()
         case tile.Print(text=text, values=values):
-            return f"print {', '.join([_attr_text(text), *map(show_expr, values)])}", ()
+            return f"{'stop' if stmt.stops else 'print'} {', '.join([_attr_text(text), *map(show_expr, values)])}", ()
         case tile.Bind(var=var, value=value):
             return f"{var.name}: {var.dtype} = {show_expr(value)}", ()
         case tile.Parallel(body=body):

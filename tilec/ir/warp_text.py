@@ -210,7 +210,8 @@ def _operation_text(op: Operation) -> str:
             extents = ", ".join(map(str, nest.extents))
             stores = [show_store(s) for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store)]
             to = "" if block is None else f" in block {show_expr(block)} of the cluster"
-            return f"elementwise ({extents}) {'; '.join(stores)}{to}"
+            kind = f"cp_async.{op.copy_bytes} by threads" if op.copy_bytes else "elementwise"
+            return f"{kind} ({extents}) {'; '.join(stores)}{to}"
         case warp.CpAsync(source=source, destination=destination, width=width):
             return f"cp_async.{width} {_operand_text(destination)} = {_source_text(source)}"
         case warp.TmaLoad(map=tensor_map, start=start, destination=destination, tap=tap):
@@ -218,6 +219,8 @@ def _operation_text(op: Operation) -> str:
             signals = f", signals {_barrier_text(op.barrier)}{_block_suffix(op.block)}" if op.barrier else ""
             to = f" with all along {op.shared}" if op.shared else ""
             box = f"{tensor_map.name}[{', '.join(map(show_expr, start))}]"
+            if op.column is not None:
+                return f"tma_load {op.panels} panels of {destination.name} from {show_expr(op.column)} = {box}{signals}"
             if op.four is not None:
                 return f"tma_load {_tile_rows(destination, op.four)} = {_map_rows(tensor_map, op.four, start)}{signals}"
             return f"tma_load {destination.name} = {box}{looks}{signals}{to}"

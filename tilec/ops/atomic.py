@@ -285,13 +285,17 @@ that runs it. With return_prev the call gives the old value. Outside T.Parallel 
 tile, or a box of one: then `value` is a tile or a part of a tensor, of the same shape, or a number. `memory_order` is
 "relaxed" (as None), "acquire", "release", "acq_rel" or "seq_cst". float16, bfloat16, float32, float64 and integers of
 32 and 64 bits; float maxima and minima, and bfloat16 before sm_90, are loops of compare-and-swap."""
+_TMA_DOC = """
+
+TMA adds a whole tile where it can. use_tma=True is refused where it cannot, unless the tile may begin below 0 at run
+time: then the threads add it. T.assume(start >= 0) promises that it does not, and TMA adds it."""
 
 
 def _make_spelling(name: str, kind: tile.Atomic, what: str, *more: Parameter) -> Spelling:
     """Make the documented `T.` name of one atomic combination, for elements and for whole tiles."""
     return Spelling(
         Signature(f"T.{name}", (*_VALUE, _ORDER, *more)),
-        _DOC.format(what=what),
+        _DOC.format(what=what) + (_TMA_DOC if any(p.name == "use_tma" for p in more) else ""),
         partial(_check_atomic, kind),
         partial(_build_store, kind),
     )

@@ -55,7 +55,8 @@ DEVICE_ASSERT = define_operation(
         Signature("T.device_assert", (Parameter("condition"), Parameter("msg", ""), _NO_STACK_INFO)),
         """Stop the whole grid with a launch error if `condition` is false in some thread.
 
-        Outside T.Parallel. The GPU does not show `msg`; `tilec emulate` names the line.""",
+        Inside T.Parallel the thread that has the element tests it. The GPU does not show `msg`; `tilec emulate` names
+        the line.""",
         _check_device_assert,
     ),
 )

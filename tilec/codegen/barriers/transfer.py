@@ -82,7 +82,8 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
     if op.barrier is not None:
         leader = emit_thread_test(state, op.leader)
         barrier = address_own_barrier(op.barrier, state)
-        announced = Imm(layout.bytes if op.four is None else len(op.four.rows) * layout.panels * layout.row_bytes)
+        count = layout.bytes if op.four is None else len(op.four.rows) * layout.panels * layout.row_bytes
+        announced = Imm(op.panels * layout.panel_bytes if op.panels else count)
         space = "cta.shared::cta"
         if op.block is not None:
             barrier, space, group = map_to_block(barrier, op.block, state), "cluster.shared::cluster", ".cta_group::2"
@@ -116,7 +117,7 @@ def emit_tma_load(op: TmaLoad, state: State) -> None:
         start = _shift_start(start, op.sliced, scale_expr(share.slice, length))
         opcode, to_whom = f"{opcode}.multicast::cluster", [share.mask]
     opcode += group
-    for panel in range(panels):
+    for panel in range(op.panels or panels):
         destination = Address(base, offset + panel * layout.panel_bytes)
         box = _address_box(state, op.map, start, panel, layout, op.four)
         taps = [Vector(tuple(tap))] if tap else []
@@ -171,15 +172,18 @@ def _shift_start(start: tuple[tile.Expr, ...], dim: int, by: tile.Expr) -> tuple
 def _address_first_row(
     buffer: tile.Buffer, op: TmaLoad | TmaStore, layout: SharedLayout, state: State
 ) -> tuple[Reg, int]:
-    """Return the shared address of the first copied row in the cursors' version: register and constant."""
+    """Return the shared address of the first copied row or column in the cursors' version: register and constant."""
     base, offset = state.addresses.get_tile_base(buffer, op.cursors)
-    if op.four is None:
+    at, step = (None, 0) if op.four is None else (op.four.at, layout.row_bytes)
+    if isinstance(op, TmaLoad) and op.column is not None:
+        at, step = op.column, layout.panel_bytes // layout.panel
+    if at is None:
         return base, offset
-    form = affine_form(op.four.at)
+    form = affine_form(at)
     if form.terms:
         moving = state.scalars.get_register(form.without_constant())
-        base = state.builder.create("b32", "mad.lo.u32", moving, Imm(layout.row_bytes), base)
-    return base, offset + form.constant * layout.row_bytes
+        base = state.builder.create("b32", "mad.lo.u32", moving, Imm(step), base)
+    return base, offset + form.constant * step
 
 
 def _address_box(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import field
 
+from tilec.analysis.copy_nests import split_copied_value
 from tilec.codegen.barriers.clusters import map_to_block
 from tilec.codegen.builder import get_register_class
 from tilec.codegen.elementwise.atomic import emit_atomic, select_vector_width
@@ -38,9 +39,14 @@ KEPT_LOADS = 8  # the latest loads, whose results later elements may reuse
 
 
 def emit_elementwise(op: Elementwise, state: State) -> None:
-    """Emit the PTX of an elementwise nest: every step of its body for every element that the thread holds."""
+    """Emit the PTX of an elementwise nest: every step of its body for every element that the thread holds. A nest with
+    `copy_bytes` becomes copies by cp.async.
+    """
     state.builder.check_room(op.layout.register_count // VECTOR_BYTES)  # elements of a byte or more
     sweep = _Sweep(op, state)
+    if op.copy_bytes:
+        sweep.emit_copies()
+        return
     names = {store.buffer.name for store in sweep.stored if store.buffer.in_registers}
     with state.scalars.assume_changing_only(
         r for name in names for r in (*state.fragments.get(name, ()), *state.words.get(name, ()))
@@ -155,6 +161,36 @@ class _Sweep:
                         self.assign_neighbours([a for a in group if isinstance(a, Assignment)], run)
                     else:
                         self.emit_step(group[0], run)
+
+    def emit_copies(self) -> None:
+        """Emit the cp.async copies of all elements that the thread copies. Elements outside the tensor, and those whose
+        condition fails, become 0.
+        """
+        for register in range(0, self.layout.register_count, self.run_length):
+            run = self.begin_run(register)
+            for a in self.body:
+                assert isinstance(a, Assignment), "a thread copies without computing"
+                self.locate(a)
+                lanes = self.op.copy_bytes // a.store.buffer.dtype.bytes
+                for lane in range(0, self.run_length, lanes):
+                    self.emit_copy(a, run, lane)
+
+    def emit_copy(self, a: Assignment, run: _Run, lane: int) -> None:
+        """Emit one cp.async of `copy_bytes`, from element `lane` of a run on, or of zeros where nothing is copied."""
+        copied = split_copied_value(a.store.value)
+        assert copied is not None, "a thread copies elements of a tensor"
+        source, into = copied.load.buffer, self.resolve_indices(a.store.indices, run, lane)
+        indices = self.scalars.settle_indices(self.resolve_indices(copied.load.indices, run, lane))
+        guard = self.add_conditions(self.scalars.test_all(run.inside), a.conditions, run, lane)
+        exists = self.emit_guard(source, indices, ())
+        if not tile.is_true(copied.condition):
+            exists = self.add_conditions(exists, (copied.condition,), run, lane)
+        size = Imm(self.op.copy_bytes)
+        operands: list[Operand] = [self.get_address(a.store.buffer, into), self.get_address(source, indices), size]
+        if exists is not None:
+            operands.append(self.builder.create("b32", "selp.b32", size, Imm(0), exists))
+        cache = "cg" if self.op.copy_bytes == 16 else "ca"
+        self.builder.emit(f"cp.async.{cache}.shared.global", *operands, guard=guard)
 
     def count_batch_runs(self, loads: list[tile.Load]) -> int:
         """Return the number of runs whose loads, of these elements, fit BATCH_REGISTERS together; at least 1."""
@@ -444,6 +480,9 @@ class _Sweep:
         """Emit a print for each lane, executed by one of the threads that hold the element, where conditions hold."""
         for lane in range(self.run_length):
             guard = self.add_conditions(self.scalars.test_all((*run.inside, *self.first_copy)), a.conditions, run, lane)
+            if a.stops:
+                self.builder.emit("trap", guard=guard)
+                continue
             with emit_guarded(self.state, guard), self.scalars.open_scope():
                 values = [substitute_vars(v, run.values[lane]) for v in a.values]
                 held = [self.scalars.get_register(v, self.make_reader(run, lane)) for v in values]

@@ -47,12 +47,13 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A print, executed where these conditions hold."""
+    """A print, executed where these conditions hold; or with `stops` the end of the grid."""
 
     conditions: tuple[tile.Expr, ...]
     text: str
     values: tuple[tile.Expr, ...]
     span: Span = field(default=NOWHERE, compare=False)
+    stops: bool = False
 
     @property
     def expressions(self) -> tuple[tile.Expr, ...]:
@@ -100,7 +101,7 @@ def list_steps(nest: tile.Parallel) -> list[Step]:
                     found.append(Assignment(conditions, _substitute_values(stmt, values)))
                 case tile.Print(text=text, values=printed):
                     shown = tuple(tile.substitute_variables(v, values) for v in printed)
-                    found.append(Output(conditions, text, shown, stmt.span))
+                    found.append(Output(conditions, text, shown, stmt.span, stmt.stops))
                 case tile.If(condition=condition, then=then, orelse=orelse):
                     holds = tile.Var(f"%condition{next(numbers)}", BOOL)
                     bind_value(holds, condition, conditions, values, stmt.span)

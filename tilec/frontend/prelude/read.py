@@ -18,7 +18,7 @@ NAMES_BY_FILE: dict[str, tuple[str, ...]] = {
         "T.bitwise_or", "T.bitwise_xor", "T.bitwise_not", "T.shift_left", "T.shift_right",
     ),
     "numbers": ("T.clamp",),
-    "indices": ("T.index_to_coordinates", "T.linear_index"),
+    "indices": ("T.index_to_coordinates", "T.linear_index", "T.get_swizzle_layout"),
 }  # fmt: skip
 """The names by the file that defines them. In the files they have no `T.`."""
 FILE_BY_NAME: dict[str, str] = {name: file for file, names in NAMES_BY_FILE.items() for name in names}
@@ -51,11 +51,12 @@ def _read_definitions(file: str) -> dict[str, Definition]:
 
 def _make_definition(name: str, function: ast.Function) -> Definition:
     """Build a prelude function's definition from its syntax: signature, docstring and body; raise an error without
-    docstring.
+    docstring. A parameter with a default is None where it is not given.
     """
     parameters = tuple(p.name for p in function.params)
     is_variadic = [p.kind for p in function.params] == ["*"]
-    signature = Signature(name, () if is_variadic else tuple(Parameter(p) for p in parameters), is_variadic)
+    bound = (Parameter(p.name) if p.default is None else Parameter(p.name, None) for p in function.params)
+    signature = Signature(name, () if is_variadic else tuple(bound), is_variadic)
     match function.body:
         case (ast.Evaluate(value=ast.String(value=doc)), *body):
             return Definition(signature, doc, parameters, tuple(body))

@@ -85,15 +85,18 @@ class Mask:
 class Findings:
     """Facts known only once a kernel has been elaborated, as places in its text: the variables of T.alloc_var and
     the arrays of T.alloc_local that threads set differently, the `if`s on the thread that have collective statements in
-    them, and the arrays that must have the same values in all threads."""
+    them, the arrays that must have the same values in all threads, and those that methods of T.TensorCoreIntrinEmitter
+    use, with the shape of the block's tile."""
 
     per_thread_variables: set[Span] = field(default_factory=set)
     shared_ifs: set[Span] = field(default_factory=set)
     uniform_arrays: set[Span] = field(default_factory=set)
+    emitter_arrays: dict[Span, tuple[int, int]] = field(default_factory=dict)
 
     def copy_sets(self) -> Findings:
-        """Return a copy of the findings whose three sets are independent of these."""
-        return Findings(set(self.per_thread_variables), set(self.shared_ifs), set(self.uniform_arrays))
+        """Return a copy of the findings whose sets and dictionary are independent of these."""
+        variables, ifs, arrays = map(set, (self.per_thread_variables, self.shared_ifs, self.uniform_arrays))
+        return Findings(variables, ifs, arrays, dict(self.emitter_arrays))
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -162,10 +165,14 @@ class Context:
     """The smallest and largest values of variables, by name."""
     variable_names: set[str] = field(default_factory=set)
     """The names of the buffers of T.alloc_var: of one element, of which each thread has a copy."""
+    nest_variables: set[str] = field(default_factory=set)
+    """The names of the variables that T.alloc_var makes in the current nest: one for each iteration."""
     findings: Findings = field(default_factory=Findings)
     """The facts that an earlier elaboration of the kernel has found."""
     variable_masks: dict[str, tuple[Mask, ...]] = field(default_factory=dict)
     """By name of a variable of T.alloc_var or an array of T.alloc_local: the masks around its allocation."""
+    emitter_tiles: dict[str, tile.Buffer] = field(default_factory=dict)
+    """By name of an array that methods of T.TensorCoreIntrinEmitter use: the fragment in its place."""
     varying_variables: set[tile.Var] = field(default_factory=set)
     """The variables whose values differ from thread to thread."""
     definitions: dict[tile.Var, tile.Expr] = field(default_factory=dict)

@@ -10,10 +10,11 @@ from tilec.frontend.sema.expressions.host_names import PROFILER_MARKS
 from tilec.frontend.sema.launch import pointers
 from tilec.frontend.sema.launch.hints import HINTS
 from tilec.frontend.sema.loops.loop_headers import LOOP_BREAK
-from tilec.frontend.sema.operations import inline_ptx, operations, rng
+from tilec.frontend.sema.operations import inline_ptx, operations, rng, thread_copies
 from tilec.frontend.sema.operations.block_scales import TRANSPOSE_SIGNATURE, transpose_scales
 from tilec.frontend.sema.operations.printing import PRINT_SIGNATURE, elaborate_print
 from tilec.frontend.sema.statements import jumps, statements
+from tilec.ops.copies.thread_copy import ACCESS_PTR, THREAD_COPY
 from tilec.ops.functions.signatures import AT_DATA, DP4A, LAUNCH_VALUES, PTX, VIEWS
 from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
 from tilec.ops.language.vectors import LDG, WIDE_ACCESSES
@@ -48,6 +49,7 @@ KERNEL_DISPATCH = Dispatch(
         },
         LDG.name: bind_signature(LDG, vectors.evaluate_ldg),
         PTX.name: bind_signature(PTX, inline_ptx.evaluate_ptx, takes_values=True),
+        ACCESS_PTR.name: bind_signature(ACCESS_PTR, thread_copies.evaluate_access_ptr),
         **{name: bind_signature(signature, rng.draw_number) for name, signature in rng.DRAW_SIGNATURES.items()},
         **{
             name: bind_signature(s, pointers.make_tensor, takes_values=True)
@@ -66,6 +68,7 @@ KERNEL_DISPATCH = Dispatch(
         PRINT_SIGNATURE.name: bind_signature(PRINT_SIGNATURE, elaborate_print),
         PTX.name: inline_ptx.elaborate_ptx,
         TRANSPOSE_SIGNATURE.name: bind_signature(TRANSPOSE_SIGNATURE, transpose_scales),
+        THREAD_COPY.name: bind_signature(THREAD_COPY, thread_copies.elaborate_thread_copy),
         DP4A.name: bind_signature(DP4A, operations.elaborate_dp4a),
         UPDATE.name: bind_signature(UPDATE, operations.elaborate_reducer_update),
         rng.INIT_SIGNATURE.name: bind_signature(rng.INIT_SIGNATURE, rng.initialise_generator, takes_values=True),

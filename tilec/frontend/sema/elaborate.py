@@ -14,7 +14,12 @@ from tilec.frontend.sema.context import Context, Findings, Machine
 from tilec.frontend.sema.dispatch import KERNEL_DISPATCH
 from tilec.frontend.sema.launch import configs
 from tilec.frontend.sema.launch.eager import EagerKernel
-from tilec.frontend.sema.launch.launch import IncompleteKernel, elaborate_kernel, elaborate_parameters
+from tilec.frontend.sema.launch.launch import (
+    IncompleteKernel,
+    elaborate_kernel,
+    elaborate_parameters,
+    move_declared_types,
+)
 from tilec.frontend.sema.scope import BindingListener, Scope
 from tilec.frontend.sema.statements.per_thread import repeat_until_stable
 from tilec.frontend.syntax import ast
@@ -282,8 +287,9 @@ def _elaborate_launches(
             eager.check_returned()
             built = replace(built, outputs=eager.returned_names or ())
         else:
-            params = elaborate_parameters(context, function)
-            built = elaborate_kernel(function, context, lambda: params, number)
+            typed = move_declared_types(function)
+            params = elaborate_parameters(context, typed)
+            built = elaborate_kernel(typed, context, lambda: params, number)
             outer.mistakes.join(context.schedule_mistakes)
         options = (*_read_decorator_options(function, constants, scope, warn), *context.hints.asks)
         return configs.apply_options(built, options), context.launches

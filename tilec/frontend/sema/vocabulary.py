@@ -10,6 +10,7 @@ from tilec.frontend.sema.roles.pipeline_records import PIPELINE_SIGNATURES
 from tilec.frontend.syntax import ast
 from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops import registry
+from tilec.ops.copies.thread_copy import ACCESS_PTR, THREAD_COPY
 from tilec.ops.functions.scalar import FUNCTIONS
 from tilec.ops.functions.signatures import DP4A, LAUNCH_VALUES, PTX, VIEWS
 from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
@@ -39,7 +40,7 @@ OTHER_NAMES = (
     "T.inline", "T.Ref", "T.Var", "T.PersistentTileScheduler", "T.SharedBuffer", "T.FragmentBuffer",
     "T.GemmWarpPolicy", "T.loop_break", "T.evaluate", "T.print", "T.rng_init", "T.rng_rand", "T.rng_rand_float",
     "T.ws", "T.WarpSpecialize", "T.StridedTensor", "T.ptr", "T.Ramp", "T.make_tensor", "T.make_tensor_from_addr",
-    DIALECT_NAME, *EAGER_NAMES,
+    "T.TensorCoreIntrinEmitter", DIALECT_NAME, *EAGER_NAMES,
 )  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def list_supported_names() -> list[str]:
     return [
         *spellings, *functions, *ALLOCATION_NAMES, *LOOP_NAMES, *OTHER_NAMES, *HINTS, *LAUNCH_VALUES, *WARP_FUNCTIONS,
         *VIEWS, DP4A.name, PTX.name, "T.tcgen05_sf_warp_transpose", UPDATE.name, *types, *VECTOR_TYPES, *WIDE_ACCESSES,
-        LDG.name,
+        LDG.name, THREAD_COPY.name, ACCESS_PTR.name,
     ]  # fmt: skip
 
 

@@ -140,7 +140,7 @@ class Comprehension(Node):
 
 @dataclass(frozen=True, slots=True)
 class Lambda(Node):
-    """`lambda params: body`. Its parameters have names and defaults only."""
+    """`lambda params: body`. Its parameters have names and defaults, or one star; no annotations."""
 
     params: tuple[Parameter, ...]
     body: Expr

@@ -273,14 +273,17 @@ def _convert_conditional(tree: Branch, depth: int) -> ast.Expr:
 
 
 def _convert_lambda(tree: Branch, depth: int) -> ast.Expr:
-    """Convert a lambda, whose parameters have names and defaults only."""
+    """Convert a lambda, whose parameters have names, defaults and stars, but no annotations."""
     *params, _, body = tree.children
     named = tuple(_convert_lambda_parameter(p, depth) for p in params if isinstance(p, Branch))
     return ast.Lambda(named, convert_expression(body, depth), span=tree_span(tree))
 
 
 def _convert_lambda_parameter(tree: Branch, depth: int) -> ast.Parameter:
-    """Convert one parameter of a lambda: its name and, if given, its default."""
+    """Convert one parameter of a lambda: its name and, if given, its default or its star."""
+    if tree.data == "starred_lambda_parameter":
+        _, starred = tree.children
+        return ast.Parameter(token_text(starred), kind="*", span=tree_span(tree))
     name, default = tree.children
     return ast.Parameter(token_text(name), default=convert_optional(default, depth), span=tree_span(tree))
 

@@ -22,6 +22,7 @@ _COMPOUND_HEAD = re.compile(r"(?:async|if|try|with|for|while|del)\b")
 _LANGUAGE_NAME = re.compile(r"\bT\s*\.")
 _DEFINITION = re.compile(r"([ \t]*)(?:async\s+def|def|class)\s+([A-Za-z_]\w*)")
 _IMPORT = re.compile(r"[ \t]*(?:from\s+\S+\s+)?import\s+(.*)", re.DOTALL)
+_LANGUAGE_IMPORT = re.compile(r"[ \t]+(?:from|import)\s+tilelang\b")
 _BINDING = re.compile(
     r"[ \t]*(?:(?:for\s+(.*?)\s+in\b)|(?:with\b.*\bas\s+(.*?):)|([^=:\[\]().]+?)\s*(?::[^=]+)?=(?!=))", re.DOTALL
 )
@@ -98,6 +99,15 @@ def find_foreign_names(piece: TopLevelStatement, entry: str | None = None) -> tu
         not _LANGUAGE_NAME.search(piece.text) and (_COMPOUND_HEAD.match(first) or _is_python(piece.text))
     )
     return tuple(dict.fromkeys(_find_bound_names(lines))) if is_foreign else None
+
+
+def find_language_imports(piece: TopLevelStatement) -> Iterator[TopLevelStatement]:
+    """Yield the imports of tilelang in a `try` at the top of the file, each as a statement of its own."""
+    if not re.match(r"try\b", piece.text):
+        return
+    for start, end in _find_logical_lines(piece.text):
+        if _LANGUAGE_IMPORT.match(piece.text, start):
+            yield TopLevelStatement(piece.line + piece.text.count("\n", 0, start), piece.text[start:end].lstrip())
 
 
 def _is_python(text: str) -> bool:

@@ -46,11 +46,11 @@ def parse_repaired(source: SourceFile) -> tuple[ast.Module, bool]:
 
 def _parse_each_statement(text: str, entry: str | None) -> tuple[ast.Stmt, ...]:
     """Parse statements one by one, setting other Python aside, other kernels too with `entry`; raise all errors
-    together.
+    together. Imports of tilelang in a `try` that is set aside are kept.
     """
     # Imported here, since most files do not need them.
     from tilec.frontend.syntax import recover
-    from tilec.frontend.syntax.foreign import find_foreign_names, split_top_level
+    from tilec.frontend.syntax.foreign import find_foreign_names, find_language_imports, split_top_level
 
     pieces = tuple(split_top_level(text))
     body: list[ast.Stmt] = []
@@ -67,6 +67,14 @@ def _parse_each_statement(text: str, entry: str | None) -> tuple[ast.Stmt, ...]:
         elif is_readable and len(pieces) > 1 and (names := find_foreign_names(piece, entry)) is not None:
             # A file with a single foreign definition and nothing else is a mistake.
             first_line = Span(piece.line, 1, piece.line, len(piece.text.split("\n", 1)[0]) + 1)
+            imports = [
+                s for each in find_language_imports(piece) for s in _parse_legal(each.text, line=each.line) or ()
+            ]
+            imported = {
+                name.alias or name.name.split(".")[0] for s in imports if isinstance(s, ast.Import) for name in s.names
+            }
+            body.extend(imports)
+            names = tuple(name for name in names if name not in imported)
             body.append(ast.Foreign(names, piece.text.rstrip(), span=first_line))
         else:
             # The next statements show where this one ends.

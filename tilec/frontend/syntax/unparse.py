@@ -244,7 +244,7 @@ def _unparse_operator(
             return f"{sides} else {_unparse_operand(orelse, _CONDITIONAL)}", _CONDITIONAL
         case ast.Lambda(params=params, body=body):
             defaults = ("" if p.default is None else f"={_unparse_operand(p.default, _LAMBDA)}" for p in params)
-            named = (p.name + default for p, default in zip(params, defaults, strict=True))
+            named = (p.kind + p.name + default for p, default in zip(params, defaults, strict=True))
             head = f"lambda {', '.join(named)}" if params else "lambda"
             return f"{head}: {_unparse_operand(body, _LAMBDA)}", _LAMBDA
         case _:

@@ -149,11 +149,12 @@ class Store:
 @dataclass(frozen=True, slots=True)
 class Print:
     """Inside `Parallel`: write `text`, a format of C's printf, with values of at least 32 bits for its conversions. The
-    output of one thread keeps its order."""
+    output of one thread keeps its order. With `stops` nothing is written: the grid stops, for the reason `text`."""
 
     text: str
     values: tuple[Expr, ...]
     span: Span = field(default=NOWHERE, compare=False)
+    stops: bool = False
 
 
 PRINT_OUTPUT = Buffer("%printed", (1,), INT32, "local")

@@ -44,11 +44,13 @@ class Operation:
 @dataclass(frozen=True, slots=True)
 class Elementwise(Operation):
     """A parallel nest, each thread sweeping its registers of `layout`. With `block` its stores go to the tiles of that
-    block of the cluster."""
+    block of the cluster. With `copy_bytes` each thread copies its elements by cp.async of so many bytes; the kernel
+    orders these copies among themselves."""
 
     nest: tile.Parallel
     layout: Fragment
     block: tile.Expr | None = None
+    copy_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ class TmaLoad(Operation):
 
     Where blocks of the cluster that differ along the axes `shared` load the same tile, each loads one slice, along
     dimension `sliced` of the map's box, and multicasts it. With `four` the map's box is one row, and of `start` only
-    the column counts.
+    the column counts. With `panels` only so many of the tile are loaded, from the one that begins at `column`
+    on.
     """
 
     map: TensorMap
@@ -106,6 +109,8 @@ class TmaLoad(Operation):
     sliced: int = 0
     four: FourRows | None = None
     block: tile.Expr | None = None
+    column: tile.Expr | None = None
+    panels: int = 0
 
 
 @dataclass(frozen=True, slots=True)

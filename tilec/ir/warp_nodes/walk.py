@@ -64,6 +64,8 @@ def scalar_reads(op: Operation) -> tuple[str, ...]:
             exprs = starts if four is None else (*starts, *four.rows, four.at)
         case CpAsync(source=operations.Gather(indices=indices, condition=condition)):
             exprs = (*indices, condition)
+        case operations.TmaLoad(start=starts, column=column) if column is not None:
+            exprs = (*starts, column)
         case operations.TmaLoad(start=starts, tap=tap, four=four):
             exprs = (*starts, *tap) if four is None else (*starts, *four.rows, four.at)
         case operations.TensorMma(clear=clear, scales=scales):

@@ -21,11 +21,13 @@ def operation_effects(op: Operation) -> tuple[set[str], set[str], str | None, se
 
 
 def atomic_buffers(op: Operation) -> set[str]:
-    """Return the buffers that a nest stores to by atomics, and reads or stores in no other way; none for other
-    operations."""
+    """Return the buffers that a nest stores to by atomics alone, or by copies of single threads; none for other
+    operations. The kernel orders these stores among themselves."""
     if not isinstance(op, warp.Elementwise):
         return set()
     stores = [s for s in tile.walk_statements(op.nest.body) if isinstance(s, tile.Store)]
+    if op.copy_bytes:
+        return {s.buffer.name for s in stores}
     plain = {s.buffer.name for s in stores if s.atomic is None} | effects_without_scalars(op)[0]
     return {s.buffer.name for s in stores} - plain
 
@@ -51,8 +53,11 @@ def effects_without_scalars(op: Operation) -> tuple[set[str], set[str], str | No
     match op:
         case warp.Elementwise(nest=nest):
             inside = list(tile.walk_statements(nest.body))
-            reads = {load.buffer.name for stmt in inside for load in tile.walk_loads(stmt)}
-            return reads, {s.buffer.name for s in inside if isinstance(s, tile.Store)}, None, set()
+            writes = {s.buffer.name for s in inside if isinstance(s, tile.Store)}
+            loads = [load for stmt in inside for load in tile.walk_loads(stmt)]
+            if op.copy_bytes:  # a thread reads its own registers at once
+                return {ld.buffer.name for ld in loads if ld.buffer.scope != "local"}, writes, "cp.async", set()
+            return {load.buffer.name for load in loads}, writes, None, set()
         case warp.CpAsync(source=s, destination=into):
             return {s.buffer.name}, {into.buffer.name}, "cp.async", set()
         case warp.TmaLoad(destination=d):

@@ -138,7 +138,9 @@ class AccessOrder:
         op, at = access.op, self.place(access.op, tile)
         known, where = self.known[actor.role], f"line {op.span.line}: {op_name(op)} on {tile}"
         for (other, _, _), earlier in past.items():
-            if not (access.write or earlier.write) or (access.atomic and earlier.atomic):
+            if not (access.write or earlier.write):
+                continue
+            if access.atomic and earlier.atomic and access.queue == earlier.queue:
                 continue
             if tile in self.copied and other.role != actor.role:
                 continue

@@ -514,7 +514,7 @@ class _VerifierRun:
                 return message
             kept_of[name] = state.accesses.setdefault((name, slot), [])
             for earlier in kept_of[name]:
-                if earlier.atomic and name in atomic:
+                if earlier.atomic and name in atomic and earlier.queue == queue:
                     continue  # in any order
                 message = self.conflicts.after(state, op, name, earlier, write, queue, name in async_reads)
                 if message and not are_always_disjoint(earlier.reached, self.find_reached(state, op, name, write)):

@@ -250,7 +250,8 @@ define_operation(
         """Begin a copy from a tensor to a shared tile by TMA, and announce its bytes to `barrier`.
 
         One of the threads that execute this issues it. The phase of the barrier completes with its last bytes
-        and arrivals; T.barrier_wait waits for that. From a tile to a tensor it is T.copy.
+        and arrivals; T.barrier_wait waits for that. A part of a tile is all rows of some columns, which begin
+        and end at multiples of 128 bytes. From a tile to a tensor it is T.copy.
         """,
         _check_tma_copy,
     ),

@@ -90,7 +90,7 @@ def _uses_ldmatrix(op: Copy, context: LoweringContext) -> bool:
 
 
 def _build_tma_load(op: Copy, context: LoweringContext) -> TmaLoad:
-    """Build the TMA load of a tile or, by multicast, of this block's slice of it for all blocks that share it."""
+    """Build the TMA load of a tile, of some of its columns or, by multicast, of this block's slice for all blocks."""
     source, destination = op.regions
     shared = op.multicast
     box, sliced = list(source.extent), 0
@@ -102,7 +102,18 @@ def _build_tma_load(op: Copy, context: LoweringContext) -> TmaLoad:
         box[sliced] //= slices
     tensor_map = make_tensor_map(replace(source, extent=tuple(box)), destination.buffer, context)
     start, tile, cursors = source.start, destination.buffer, context.cursors
-    return TmaLoad(tensor_map, start, tile, shared=shared, sliced=sliced, cursors=cursors, span=op.span)
+    load = TmaLoad(tensor_map, start, tile, shared=shared, sliced=sliced, cursors=cursors, span=op.span)
+    if destination.is_whole:
+        return load
+    return replace(load, column=destination.start[-1], panels=_count_panels(op, context))
+
+
+def _count_panels(op: Copy, context: LoweringContext) -> int:
+    """Return how many panels of a tile's layout a copy to some of its columns fills, all of them whole."""
+    part, panel = op.destination, context.shared[op.destination.buffer.name].panel
+    is_possible = affine_form(part.start[-1]).divisor % panel == part.extent[-1] % panel == 0
+    assert is_possible, "a part of a tile is whole panels of its layout"
+    return part.extent[-1] // panel
 
 
 def _add_barrier(load: TmaLoad, op: Copy) -> TmaLoad:

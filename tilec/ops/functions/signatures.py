@@ -84,9 +84,15 @@ LAUNCH_VALUES: dict[str, LaunchValue] = {
         _make_launch_value("T.get_block_bindings", "one for each extent of the grid"),
         _make_launch_value("T.get_block_extent", "the number of blocks of the grid along x, y or z", _DIM),
         _make_launch_value("T.get_block_extents", "one for each extent of the grid"),
-        _make_launch_value("T.get_lane_idx", "the thread's index in its warp", _WARP_SIZE),
-        _make_launch_value("T.get_warp_idx", "the index of the thread's warp", _WARP_SIZE),
-        _make_launch_value("T.get_warp_idx_sync", "the index of the thread's warp", _WARP_SIZE),
+        _make_launch_value(
+            "T.get_lane_idx", "the thread's index in its warp of `warp_size` threads, or 32", _WARP_SIZE
+        ),
+        _make_launch_value(
+            "T.get_warp_idx", "the index of the thread's warp of `warp_size` threads, or 32", _WARP_SIZE
+        ),
+        _make_launch_value(
+            "T.get_warp_idx_sync", "the index of the thread's warp of `warp_size` threads, or 32", _WARP_SIZE
+        ),
         _make_launch_value(
             "T.get_warp_group_idx",
             "the index of the thread's warpgroup",

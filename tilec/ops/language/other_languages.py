@@ -57,6 +57,9 @@ fmaf: write x * y + z
 atomicAdd: write T.atomic_add(C[i], value)
 atomicMax: write T.atomic_max(C[i], value)
 atomicMin: write T.atomic_min(C[i], value)
+TensorCoreIntrinEmitter INT4TensorCoreIntrinEmitter TensorCoreIntrinEmitterWithLadderTransform: write T.gemm
+TensorCoreIntrinEmitterSM120 WGMMATensorCoreIntrinEmitter TCGEN05TensorCoreIntrinEmitter: write T.gemm
+SparseTensorCoreIntrinEmitter WGSparseTensorCoreIntrinEmitter: write T.gemm_sp
 float2 float4: write T.vectorized, or leave the width to the compiler
 """
 

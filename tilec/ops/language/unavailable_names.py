@@ -60,7 +60,7 @@ _LEGACY = _parse_rows(
     extract_lane: index the elements one by one
     comm_reducer tvm_thread_allreduce: write T.alloc_reducer and T.finalize_reducer, or T.warp_reduce_sum in a warp
     tvm_storage_sync: write T.sync_threads()
-    tvm_access_ptr access_ptr address_of type_annotation: pass the buffer, or a slice of it
+    tvm_access_ptr address_of type_annotation: pass the buffer, or a slice of it
     type_cast: write T.cast
     PrimExpr: remove the annotation
     target: pass --target on the command line
@@ -90,7 +90,6 @@ _RAW = _parse_rows(
     warpgroup_arrive warpgroup_commit_batch warpgroup_wait warpgroup_fence_operand mma_fill: write T.gemm
     initialize_wgmma_descriptor increase_descriptor_offset alloc_wgmma_desc alloc_descriptor: write T.gemm
     create_tma_descriptor tma_load: write T.copy
-    ptx_cp_async: write T.async_copy, or T.copy
     ptx_init_barrier_thread_count ptx_fence_barrier_init: write T.alloc_barrier, which includes it
     ptx_arrive_barrier ptx_arrive_barrier_expect_tx ptx_arrive_cluster_barrier: write T.barrier_arrive
     ds_read_tr16_b64 ds_read_tr8_b64: write T.copy

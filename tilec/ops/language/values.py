@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any, Literal, Union
 
 from tilec.frontend.syntax.ast import Function as FunctionNode, Lambda
+from tilec.ir.groups import WARP_THREADS
 from tilec.ir.text import show_extent
 from tilec.ir.tile import Binary, Buffer, Call, Cast, Const, Expr, Extent, Load, LoopLayout, Ptx, Select, Unary, Var
 from tilec.ir.types import DType
@@ -57,6 +58,14 @@ class SnapshotAccess(Access):
     """An element bound to a name: its place, and `read`, which gives the element's value at the time of binding."""
 
     read: Callable[[], Any] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ElementPointer:
+    """The address of an element of a tensor or tile, as T.access_ptr gives it."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +225,40 @@ class TileScheduler:
     now: tuple[Expr, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MmaEmitter:
+    """The result of T.TensorCoreIntrinEmitter: a product of block tiles, as the warps of a block share it. The fields
+    have TileLang's names; `block_row_warps` by `block_col_warps` warps each compute `warp_row_tiles` by
+    `warp_col_tiles` elements."""
+
+    a_dtype: DType
+    b_dtype: DType
+    accum_dtype: DType
+    a_transposed: bool
+    b_transposed: bool
+    block_row_warps: int
+    block_col_warps: int
+    warp_row_tiles: int
+    warp_col_tiles: int
+    chunk: int
+
+    @property
+    def thread_count(self) -> int:
+        """Return the number of threads of all warps, which a kernel that uses the emitter must have."""
+        return WARP_THREADS * self.block_row_warps * self.block_col_warps
+
+    @property
+    def block_shape(self) -> tuple[int, int]:
+        """Return the numbers of rows and columns of C that all warps of a block compute."""
+        return self.block_row_warps * self.warp_row_tiles, self.block_col_warps * self.warp_col_tiles
+
+    @property
+    def micro_shape(self) -> tuple[int, int, int]:
+        """Return M, N and K of the product of one micro tile, which one warp computes at once."""
+        wide = 16 if self.warp_col_tiles % 16 == 0 else 8
+        return (8, 8, 4) if self.a_dtype.bits == 64 else (16, wide, 256 // self.a_dtype.bits)
+
+
 Side = Literal["producer", "consumer"]
 SIDES: tuple[Side, Side] = ("producer", "consumer")
 
@@ -287,7 +330,7 @@ class StageTile(Access):
 StaticValue = Union[
     int, float, bool, str, None, range, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method,
     ForeignValue, PoisonedValue, SnapshotExpr, Namespace, ElementReference, LoopLayout, Swizzle, IndexMap,
-    TileScheduler, Pipeline, PipelineHandle, PipelineStage, "tuple[Value, ...]",
+    TileScheduler, MmaEmitter, Pipeline, PipelineHandle, PipelineStage, ElementPointer, "tuple[Value, ...]",
 ]  # fmt: skip
 Value = StaticValue | Buffer | Access | Member | Expr
 """Compile-time values, which stay Python values until they are combined with a typed operand, and run-time values."""
@@ -301,7 +344,7 @@ EXPR_TYPES = (Const, Var, Unary, Binary, Call, Ptx, Cast, Select, Load)
 _DESCRIPTIONS: dict[type, str] = {
     WarpPolicy: "a warp policy", Dictionary: "a dictionary", ForeignValue: "a Python value", range: "a range",
     PoisonedValue: "a name whose definition has an error", TileScheduler: "a tile scheduler",
-    LoopLayout: "a layout", Swizzle: "a layout", IndexMap: "a layout",
+    LoopLayout: "a layout", Swizzle: "a layout", IndexMap: "a layout", MmaEmitter: "a TensorCoreIntrinEmitter",
 }  # fmt: skip
 _KINDS = {
     "global": "tensor", "shared": "shared tile", "tmem": "tile of tensor memory", "fragment": "fragment",
@@ -349,6 +392,8 @@ def describe_value(value: Value) -> str:
             return f"{name}, {count} barriers" if count != 1 else f"{name}, a barrier"
         case Buffer(name=name, extents=shape, dtype=dtype, scope=scope):
             return f"{name}, {_add_article(dtype)} {_KINDS[scope]} of shape {show_shape(shape)}"
+        case ElementPointer(buffer=buffer):
+            return f"the address of an element of {buffer.name}"
         case Access(buffer=buffer):
             return f"a part of {buffer.name}"
         case Member(path=path):
@@ -359,7 +404,7 @@ def describe_value(value: Value) -> str:
             )
         case (
             WarpPolicy() | Dictionary() | ForeignValue() | PoisonedValue() | range() | LoopLayout() | Swizzle()
-            | IndexMap() | TileScheduler()
+            | IndexMap() | TileScheduler() | MmaEmitter()
         ):  # fmt: skip
             return _DESCRIPTIONS[type(value)]
         case _:

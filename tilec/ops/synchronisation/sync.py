@@ -178,7 +178,7 @@ define_operation(
         Signature("T.ptx_commit_group", ()),
         """Close a group of asynchronous copies, which T.ptx_wait_group counts.
 
-        T.async_copy already closes a group of its own, so this one is empty.
+        The group has the copies of T.ptx_cp_async since the last one. T.async_copy closes its group itself.
         """,
         lambda call: CommitCopies(span=call.span),
     ),

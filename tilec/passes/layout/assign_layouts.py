@@ -289,6 +289,7 @@ _LAYOUT_NEEDS = {
     "wgmma": "wgmma needs rows of 32, 64 or 128 bytes in the swizzle of that width",
     "tma": "TMA needs rows, with or without a swizzle of 32, 64 or 128 bytes, of at most "
     f"{atoms.MAX_BOX_EXTENT} elements",
+    "panels": "TMA fills columns of a tile only with a swizzle of 32, 64 or 128 bytes",
     "matrix": "ldmatrix and stmatrix need 16 bytes of a row together",
 }
 """The layouts that an access pattern needs."""

@@ -392,14 +392,16 @@ class _MechanismSelector:
 
     def select_atomic(self, op: AtomicTile) -> tuple[tile.Stmt, ...]:
         """Return an atomic tile operation as a TMA reduction, staged for a fragment, or by threads; record a forced
-        TMA's error."""
+        TMA's error. A forced TMA is no error where the tile may begin below 0 at run time: then the threads add it.
+        """
         source = op.regions[0]
         reason = self.why_no_tma_reduction(op)
         if reason is None and source.buffer.scope == "shared":
             return (self.build_tma_store(op),)
         if reason is None and (staged := self.build_staged_store(op)):
             return staged
-        if op.use_tma:
+        may_be_negative = not all(map(self.coordinates.is_never_negative, op.regions[1].start))
+        if op.use_tma and not (may_be_negative and self.target.has("tma")):
             with self.mistakes.caught():
                 raise_error(
                     "unsupported-operand",

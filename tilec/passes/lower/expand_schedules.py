@@ -32,7 +32,7 @@ from tilec.passes.loop.build_problem import PlannedLoop, ScheduledLoop
 from tilec.passes.loop.pools import choose_register_split
 from tilec.passes.loop.ring_links import RingLink, find_ring_links
 from tilec.passes.lower.accumulator_initialisation import initialise_by_products
-from tilec.passes.lower.nests import build_gathered_copy, split_replicated_nest
+from tilec.passes.lower.nests import build_gathered_copy, build_thread_copy, split_replicated_nest
 from tilec.passes.lower.role_pipeline import TMA_FILLERS, Cursors, RolePipeline
 from tilec.passes.memory.live_ranges import find_ring_tiles, plan_reuse
 from tilec.passes.memory.multicast import get_multicast_axes
@@ -442,8 +442,12 @@ class Expander:
                 operations: tuple[warp.Operation, ...] = registry.get_operation(stmt.name).lower(stmt, context)
                 return operations
             case tile.Parallel(asynchronous=True) if (
-                copied := build_gathered_copy(stmt, self.assignment, cursors)
-            ) is not None:
+                stmt.is_per_thread and (by_threads := build_thread_copy(stmt, self.assignment, cursors)) is not None
+            ):
+                return by_threads, warp.CpAsyncCommit(span=stmt.span)
+            case tile.Parallel(asynchronous=True) if (
+                not stmt.is_per_thread and (copied := build_gathered_copy(stmt, self.assignment, cursors)) is not None
+            ):
                 return copied, warp.CpAsyncCommit(span=stmt.span)
             case tile.Parallel():
                 layout = self.assignment.nest_layout(stmt)

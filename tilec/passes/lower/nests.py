@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from tilec.analysis.copy_nests import analyse_gather
+from tilec.analysis.copy_nests import analyse_gather, choose_thread_copy_width
 from tilec.analysis.usage import find_reads
 from tilec.ir import tile, warp
 from tilec.ir.layout import Fragment, row_major_fragment
@@ -135,3 +135,16 @@ def build_gathered_copy(
     spread = row_major_fragment(found.extents, assignment.kernel.threads, width // found.load.buffer.dtype.bytes)
     source = warp.Gather(found.load.buffer, found.vars, found.load.indices, found.condition)
     return warp.CpAsync(source, found.destination, spread, width, cursors=cursors, span=nest.span)
+
+
+def build_thread_copy(
+    nest: Parallel, assignment: LayoutAssignment, cursors: tuple[warp.Cursor, ...]
+) -> warp.Elementwise | None:
+    """Return a T.ptx_cp_async nest as copies by cp.async, or None where its elements pass through registers."""
+    store = next(s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store))
+    layout = assignment.shared[store.buffer.name]
+    width = choose_thread_copy_width(nest, min(layout.run, layout.shape[-1]))
+    if width is None:
+        return None
+    spread = assignment.nest_layout(nest)
+    return warp.Elementwise(nest, spread, copy_bytes=width, cursors=cursors, span=nest.span)

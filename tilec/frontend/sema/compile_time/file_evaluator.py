@@ -20,13 +20,15 @@ from tilec.frontend.syntax.imports import is_relative_import, list_candidate_fil
 from tilec.frontend.syntax.parse import diagnose_foreign, parse_file
 from tilec.ir.types import DType
 from tilec.ops.language.signature import Argument, as_dtype, find_nearest_name
-from tilec.ops.language.values import ForeignValue, Function, Member, Namespace, Value, describe_value
+from tilec.ops.language.values import Dictionary, ForeignValue, Function, Member, Namespace, Value, describe_value
 from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
 
 Define = int | float | bool | str
 
+_LANGUAGE_MODULES = ("tilelang.language", "tvm.tl.language")
+"""The names of the module with the language; the second is that of TileLang's first releases, in TVM."""
 _PYTHON_TEXT = re.compile(r"\s*(None|lambda\b.*|T(\.[A-Za-z_]\w*)+|\[[\w\s,.+-]*\]|\([\w\s,.+-]*\))\s*")
 """Values of -D that are parsed as Python."""
 _NO_FILES: dict[str, ast.Module] = {}
@@ -62,10 +64,10 @@ class Defines:
 
     def argument(self, context: Context, function: str, node: ast.Parameter) -> Value:
         """Return the -D value of a compile-time parameter, or else its default, and record its name; refuse one with
-        neither.
+        neither. `*args` and `**options` are empty and not recorded, since -D gives a value to one name.
         """
         if node.kind:
-            raise_error("unsupported-syntax", "the parameters of a kernel's function have names", node.span)
+            return Dictionary(()) if node.kind == "**" else ()
         self.known[node.name] = None
         if node.default is not None:
             value = context.value(node.default)
@@ -288,7 +290,7 @@ class FileEvaluator:
                 continue
             full_name = f"{node.module}.{name.name}" if node.module else name.name
             alias = name.alias or (name.name if node.module else name.name.split(".")[0])
-            meaning = {"tilelang.language": "T", "tilelang": "tilelang", "math": "math"}.get(full_name, full_name)
+            meaning = "T" if full_name in _LANGUAGE_MODULES else full_name
             if not name.alias and not node.module:
                 meaning = alias
             if full_name.startswith("tilelang.language."):

@@ -5,7 +5,7 @@ All their values are known then, so that nothing of them is left in the kernel. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Literal, NoReturn
 
@@ -349,6 +349,20 @@ def call_function(
             return run_function(context, node)
         except CompileError as error:
             raise error.called_from(span) from None
+
+
+def run_lambda(
+    context: Context,
+    function: Function,
+    positional: list[Argument],
+    keywords: dict[str, Argument],
+    span: Span,
+    run: Callable[[ast.Call], None],
+) -> None:
+    """Call a lambda whose body is a call: bind its arguments and elaborate the body by `run`; refuse wrong ones."""
+    assert isinstance(function.node, ast.Lambda) and isinstance(function.node.body, ast.Call)
+    with _enter_call(context, function, positional, keywords, span):
+        run(function.node.body)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE
 from tilec.frontend.sema.compile_time import functions
 from tilec.frontend.sema.context import CallEvaluator, Context
 from tilec.frontend.sema.expressions import evaluate, host_names, layout_maps, reading
+from tilec.frontend.sema.expressions.emitters import EMITTER_SIGNATURE, make_emitter
 from tilec.frontend.sema.expressions.layout_maps import (
     FRAGMENT_SIGNATURE,
     LAYOUT_SIGNATURE,
@@ -125,8 +126,8 @@ def _evaluate_only_operand(context: Context, node: ast.Call, name: str) -> Argum
 # ---- methods ---------------------------------------------------------------------------------------------------------
 
 
-def _refuse_buffer_method(context: Context, function: values.Method, node: ast.Call) -> NoReturn:
-    """Raise an error for a buffer's method used as a value: `tile.pipeline(…)` or `tile.data(…)`."""
+def _refuse_statement_method(context: Context, function: values.Method, node: ast.Call) -> NoReturn:
+    """Raise an error for a method used as a value: `tile.pipeline(…)`, `emitter.mma(…)` or `tile.data(…)`."""
     if function.name == DATA:
         raise_error("not-callable", f"`.{DATA}` is not a function", node.function.span)
     raise_error("not-a-value", f".{function.name}() gives no value", node.span, help="write it as a statement")
@@ -152,7 +153,7 @@ _METHOD_EVALUATORS: dict[type, Callable[[Context, values.Method, ast.Call], valu
     values.TileScheduler: tile_scheduler.call_scheduler_method,
     **dict.fromkeys((values.Pipeline, values.PipelineHandle, values.PipelineStage), pipelines.call_pipeline_method),
     LoopLayout: layout_maps.call_layout_method,
-    Buffer: _refuse_buffer_method,
+    **dict.fromkeys((Buffer, values.MmaEmitter), _refuse_statement_method),
     **dict.fromkeys((values.Access, *values.EXPR_TYPES), _evaluate_astype),
 }
 """By the type of the method's owner."""
@@ -282,6 +283,7 @@ _CALLS_BY_LAST_WORD: dict[str, CallEvaluator] = {
 COMPILE_TIME_CALLS: dict[str, CallEvaluator] = {
     FRAGMENT_SIGNATURE.name: bind_signature(FRAGMENT_SIGNATURE, make_fragment_layout),
     LAYOUT_SIGNATURE.name: bind_signature(LAYOUT_SIGNATURE, make_index_map),
+    EMITTER_SIGNATURE.name: bind_signature(EMITTER_SIGNATURE, make_emitter),
     tile_scheduler.SCHEDULER_SIGNATURE.name: _evaluate_tile_scheduler,
     **dict.fromkeys(FUNCTIONS, _evaluate_scalar_function),
     **dict.fromkeys(PRELUDE, call_prelude_function),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilec.frontend.sema.compile_time.functions import bind_target, make_function
 from tilec.frontend.sema.context import Context, ExpressionEvaluator
-from tilec.frontend.sema.expressions import evaluate, host_names, layout_maps, reading
+from tilec.frontend.sema.expressions import emitters, evaluate, host_names, layout_maps, reading
 from tilec.frontend.sema.expressions.calls import evaluate_call
 from tilec.frontend.sema.loops import tile_scheduler
 from tilec.frontend.sema.roles import pipelines
@@ -33,6 +33,7 @@ from tilec.ops.language.values import (
     ListValue,
     Member,
     Method,
+    MmaEmitter,
     Namespace,
     Pipeline,
     PipelineHandle,
@@ -170,6 +171,8 @@ def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
         return value
     if isinstance(owner, TileScheduler):
         return tile_scheduler.resolve_attribute(owner, node)
+    if isinstance(owner, MmaEmitter):
+        return emitters.resolve_attribute(owner, node)
     if isinstance(owner, Pipeline | PipelineHandle | PipelineStage | StageTile):
         return pipelines.resolve_attribute(context, owner, node)
     if node.name in python.list_methods(owner):

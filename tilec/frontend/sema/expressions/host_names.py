@@ -9,9 +9,10 @@ from __future__ import annotations
 from tilec.frontend.sema.context import CallEvaluator, Context
 from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.syntax import ast
+from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.types import TYPES_BY_NAME
 from tilec.ops.functions.scalar import FUNCTIONS, convert_to_dtype
-from tilec.ops.language.signature import Parameter, Signature, as_dtype
+from tilec.ops.language.signature import Argument, Parameter, Signature, as_dtype, as_expr
 from tilec.ops.language.values import Member, Value
 
 _FP8_TYPE_NAME = "tilelang.fp8.determine_fp8_type"
@@ -21,10 +22,29 @@ _SYNONYMS = {
     **dict.fromkeys(("T.fp8.determine_fp8_type", "T.fp8.determine_torch_fp8_type"), _FP8_TYPE_NAME),
     "tilelang.next_power_of_2": "tilelang.math.next_power_of_2", "triton.next_power_of_2":
     "tilelang.math.next_power_of_2",
+    **{
+        f"{module}.{name}": f"T.{name}"
+        for module in (
+            "tilelang.cuda.intrinsics", "tilelang.cuda.intrinsics.macro",
+            "tilelang.cuda.intrinsics.macro.mma_macro_generator", "tilelang.cuda.intrinsics.layout.mma_layout",
+            "tilelang.cuda.language.intrinsics", "tilelang.cuda.language", "tilelang.intrinsics",
+            "tilelang.intrinsics.mma_macro_generator", "tilelang.intrinsics.mma_layout",
+            "bitblas.tl.mma_macro_generator",
+        )
+        for name in ("TensorCoreIntrinEmitter", "get_swizzle_layout")
+    },
     "tilelang.layout.Layout": "T.Layout", "tilelang.layout.Fragment": "T.Fragment",
 }  # fmt: skip
 """By other spelling: the name in the tables of calls."""
 
+_SWIZZLE = "T.get_swizzle_layout"
+_EARLY_SWIZZLE = "bitblas.tl.utils.get_swizzle_layout"
+"""The function of BitBLAS that T.get_swizzle_layout comes from."""
+_EARLY_SWIZZLE_SIGNATURE = Signature(
+    "get_swizzle_layout", tuple(map(Parameter, ("row_idx", "col_idx", "row_size", "dtype")))
+)
+_SWIZZLED_BITS = 128 * 8
+"""The bits of a part of a row."""
 _EXPRESSION_MODULES = ("tvm.tirx.", "tvm.tir.")
 """The modules of TVM whose expression functions the language has as well."""
 _CONST_NAME = "tvm.tirx.const"
@@ -101,6 +121,16 @@ def _evaluate_e_replication(context: Context, path: str, node: ast.Call) -> Valu
     return 1 if as_dtype(call["a_dtype"]).bits <= 8 else 2
 
 
+def _evaluate_early_swizzle(context: Context, path: str, node: ast.Call) -> Value:
+    """Return the row and column of an element in a swizzled tile, for a call of BitBLAS's get_swizzle_layout."""
+    call = evaluate.bind_call(context, _EARLY_SWIZZLE_SIGNATURE, node)
+    place = context.dispatch.values[_SWIZZLE](context, _SWIZZLE, node)
+    assert isinstance(place, tuple)
+    part, row, column = (as_expr(Argument(each, node.span)) for each in place)
+    part_size = _SWIZZLED_BITS // call.read_dtype("dtype").bits
+    return row, add_exprs(column, scale_expr(part, part_size))
+
+
 def resolve_attribute(context: Context, path: str) -> Value:
     """Resolve a dotted host name, with PyTorch's device properties taken from the target's GPU."""
     if path.startswith("torch.cuda.get_device_properties()."):
@@ -115,6 +145,7 @@ def resolve_attribute(context: Context, path: str) -> Value:
 HOST_CALLS: dict[str, CallEvaluator] = {
     "tilelang.math.next_power_of_2": _evaluate_next_power,
     _CONST_NAME: _evaluate_const,
+    _EARLY_SWIZZLE: _evaluate_early_swizzle,
     _FP8_TYPE_NAME: _evaluate_fp8_type,
     f"{_SPARSE_LAYOUT}get_e_factor": _evaluate_e_factor,
     f"{_SPARSE_LAYOUT}get_e_replicate_factor": _evaluate_e_replication,

@@ -143,6 +143,8 @@ def _apply_lambda(
             variables = (*variables, copy_var)
         values = [Argument(v, call[key].span) for v in variables]
         return functions.call_function(context, function, values, {}, call[key].span)
+    if any(p.kind == "*" for p in node.params):
+        return functions.call_function(context, function, [Argument(v, node.span) for v in variables], {}, node.span)
     needed = [p for p in node.params if p.default is None]
     if copy_var is not None and len(needed) == len(variables) + 1:
         variables = (*variables, copy_var)

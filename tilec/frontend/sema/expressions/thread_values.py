@@ -76,15 +76,15 @@ def evaluate_thread_value(context: Context, call: Call) -> Value:
         case "get_cluster_block_nums":
             return context.cluster.blocks
         case "get_lane_idx":
-            return _make_remainder(tile.THREAD, _check_warp_size(call))
+            return _make_remainder(tile.THREAD, _read_warp_size(call))
         case "get_warp_idx" | "get_warp_idx_sync":
-            return _make_quotient(tile.THREAD, _check_warp_size(call))
+            return _make_quotient(tile.THREAD, _read_warp_size(call))
         case "get_warp_group_idx":
             warps = call["warps_per_group"].value
             if warps is not None and (not isinstance(warps, int) or warps < 1):
                 call.refuse("warps_per_group", "a number of warps")
             assert warps is None or isinstance(warps, int)
-            return _make_quotient(tile.THREAD, _check_warp_size(call) * (warps or WARPGROUP_WARPS))
+            return _make_quotient(tile.THREAD, _read_warp_size(call) * (warps or WARPGROUP_WARPS))
         case "shuffle_elect":
             extent = call.read_integer("thread_extent")
             if extent < 0 or extent % WARP_THREADS:
@@ -113,11 +113,14 @@ def _read_dimension(call: Call, count: int) -> int:
     return dim
 
 
-def _check_warp_size(call: Call) -> int:
-    """Return 32; refuse a call whose `warp_size` is another number."""
-    if call["warp_size"].value not in (None, WARP_THREADS):
-        call.refuse("warp_size", f"{WARP_THREADS}")
-    return WARP_THREADS
+def _read_warp_size(call: Call) -> int:
+    """Return the argument `warp_size`, or 32 where it is left out; refuse anything but a positive constant integer."""
+    size = call["warp_size"].value
+    if size is None:
+        return WARP_THREADS
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        call.refuse("warp_size", "a number of threads")
+    return size
 
 
 def _evaluate_thread_binding(context: Context, call: Call) -> Value:

@@ -121,7 +121,7 @@ class EagerKernel:
         if node.annotation is not None and self._is_type(node.annotation):
             self.inputs[name] = bind_parameter(self.context, name, node.annotation, node.span)
             return
-        if node.annotation is None and node.default is None and name not in self.defines:
+        if not node.kind and node.annotation is None and node.default is None and name not in self.defines:
             self.defines.known[name] = None
             title = f"{function.name} needs a type or a value for `{name}`"
             way_out = f"write `{name}: T.Tensor((M, N), dtype)` in the body, or compile with -D {name}=…"

@@ -29,6 +29,7 @@ from tilec.frontend.sema.launch.pointers import (
     resolve_pointers,
 )
 from tilec.frontend.sema.loops.loop_headers import read_target_names
+from tilec.frontend.sema.operations.emitter_methods import refuse_other_uses
 from tilec.frontend.sema.operations.reducers import replace_reducers_by_parts
 from tilec.frontend.sema.recover import poison_names
 from tilec.frontend.sema.roles.awaits import resolve_awaited_tiles
@@ -128,6 +129,7 @@ def _build_kernel(
     context.out[:] = add_grid_counter(tuple(context.out), context.unique, context.buffers)
     hints = context.hints
     statements, copies = replace_views(tuple(context.out), context.views, hints.tensors, context.unique)
+    refuse_other_uses(context, statements)
     statements, buffers = replace_reducers_by_parts(statements, context.reducers, [*context.buffers, *copies])
     if uses_rank(statements):
         rank = build_block_rank(shape.block_vars, context.cluster)
@@ -261,6 +263,25 @@ def _elaborate_launch(context: Context, launch: ast.With) -> _LaunchShape:
 
 
 # ---- parameters ------------------------------------------------------------------------------------------------------
+
+
+def move_declared_types(function: ast.Function) -> ast.Function:
+    """Return a function with `A: T.Tensor(…)` in its body moved to parameter A, where that has no type or default."""
+    untyped = {p.name for p in function.params if p.annotation is None and p.default is None}
+    types: dict[str, ast.Expr] = {}
+    body: list[ast.Stmt] = []
+    for statement in function.body:
+        match statement:
+            case ast.AnnotatedAssign(target=ast.Name(id=name), annotation=annotation, value=None) if (
+                name in untyped and name not in types
+            ):
+                types[name] = annotation
+            case _:
+                body.append(statement)
+    if not types:
+        return function
+    params = tuple(replace(p, annotation=types.get(p.name, p.annotation)) for p in function.params)
+    return replace(function, params=params, body=tuple(body))
 
 
 def elaborate_parameters(context: Context, function: ast.Function) -> tuple[Param, ...]:

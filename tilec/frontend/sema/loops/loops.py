@@ -239,12 +239,33 @@ def _elaborate_persistent(context: Context, node: ast.For, iterable: ast.Call, p
 
 
 def _repeat_in_nest(context: Context, node: ast.For, iterable: ast.Call, path: str, bounds: LoopHeader) -> None:
-    """Elaborate a loop inside a nest by repeating its body; refuse more than 64 or a run-time number of iterations."""
+    """Elaborate a loop in a nest: repeat its body up to 64 times, or keep a longer loop inside T.Parallel. Refuse a
+    longer or run-time loop in T.vectorized, with a `break`, or of a kind that is not sequential.
+    """
     values = bounds.iterations
     if values is None or len(values) > _MAX_REPETITIONS:
+        if path in SEQUENTIAL_LOOPS and "T.Parallel" in context.loops and not jumps.may_break(context, node.body):
+            _elaborate_loop_in_nest(context, node, path, bounds)
+            return
         count = "its trip count is known only at run time" if values is None else f"its trip count is {len(values)}"
         _refuse_in_nest(context, iterable, path, f"{count}, and at most {_MAX_REPETITIONS} iterations can be unrolled")
     _elaborate_repetitions(context, node, Argument(values, iterable.span), path)
+
+
+def _elaborate_loop_in_nest(context: Context, node: ast.For, path: str, bounds: LoopHeader) -> None:
+    """Emit a loop in T.Parallel that is too long to be repeated, around which the nest is split later. `split_nests`
+    splits it.
+    """
+    (name,) = read_target_names(node.target, 1)
+    var = tile.Var(context.unique.take(name.id))
+    with context.region("the loop", is_loop=True) as out, context.guarded():
+        if bounds.values is not None:
+            context.ranges[var.name] = bounds.values
+        with jumps.enter_loop(context, path, node.iterable.span):
+            context.scope.bind(name.id, bounds.value(var), name.span)
+            jumps.elaborate_iteration(context, path, node.body)
+    kind = SEQUENTIAL_LOOPS[path][0]
+    context.out.append(tile.For(kind, var, bounds.start, bounds.stop, bounds.step, tuple(out), span=node.span))
 
 
 def _check_outside_nest(context: Context, iterable: ast.Call, path: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tilec.analysis.copy_nests import analyse_gather, convert_to_copy
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate
-from tilec.frontend.sema.loops import thread_loops
+from tilec.frontend.sema.loops import split_nests, thread_loops
 from tilec.frontend.sema.loops.loop_headers import NEST_SIGNATURES, read_nest_header, read_target_names
 from tilec.frontend.sema.statements import jumps, per_thread
 from tilec.frontend.syntax import ast
@@ -60,7 +60,8 @@ def _elaborate_iterations(
     context: Context, node: ast.For, iterable: ast.Call, path: str, nest: _Nest, steps: dict[int, _StepLoop]
 ) -> None:
     """Emit a nest, or its step of each run-time extent, elementwise or as asynchronous copy; refuse a layout of another
-    shape. `steps` has the step loop of each dimension with a run-time extent.
+    shape. A nest with loops in it is emitted as loops around nests. `steps` has the step loop of each dimension with a
+    run-time extent.
     """
     variables = tuple(tile.Var(context.unique.take(name.id)) for name in nest.names)
     extents: list[int] = []
@@ -87,6 +88,11 @@ def _elaborate_iterations(
         way_out = "the layout of a nest has one input per loop, with the loop's extent"
         raise_error("loop-layout", title, nest.layout.span, note, secondary=(loops,), help=way_out)
     body = tuple(out) if is_in_extent is None else (tile.If(is_in_extent, tuple(out), (), node.span),)
+    whole = tile.Parallel(variables, tuple(extents), body, node.span, nest.width, nest.layout)
+    body = (whole := split_nests.place_variables(context, whole)).body
+    if split_nests.holds_loop(body):
+        context.out += _emit_parts(context, split_nests.split_nest(context, whole), path)
+        return
     if nest.layout is None:
         extents[-1], body = merge_vector_atomics(variables, tuple(extents), body)
     made = tile.Parallel(variables, tuple(extents), body, node.span, nest.width, nest.layout)
@@ -105,6 +111,18 @@ def _elaborate_iterations(
         context.out.append(copy)
     else:
         thread_loops.emit_nest(context, made, path)
+
+
+def _emit_parts(context: Context, parts: tuple[tile.Stmt, ...], path: str) -> list[tile.Stmt]:
+    """Return the loops of a split nest with its parts emitted inside them, each part as a nest of its own."""
+    with context.altered(out=[]):
+        for part in parts:
+            if isinstance(part, tile.For):
+                context.out.append(replace(part, body=tuple(_emit_parts(context, part.body, path))))
+            else:
+                assert isinstance(part, tile.Parallel)
+                thread_loops.emit_nest(context, part, path)
+        return context.out
 
 
 def _collect_nest(context: Context, node: ast.For, iterable: ast.Call, path: str) -> _Nest:

@@ -21,7 +21,7 @@ from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.types import BOOL
 from tilec.ops import registry
-from tilec.ops.device_assert import DeviceAssert
+from tilec.ops.device_assert import DEVICE_ASSERT, DeviceAssert
 from tilec.ops.functions.signatures import build_dp4a
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument, Call, as_expr, bind_arguments, warn_ignored_hints
@@ -34,6 +34,7 @@ from tilec.support.source import Span
 
 _LOCAL_ARRAY_OPERATIONS = ("T.fill", "T.clear", "T.copy")
 """The tile operations that a thread can do on its local array."""
+DEVICE_ASSERT_NAME = DEVICE_ASSERT.spellings[0].signature.name
 _FILL_OPERATIONS = ("T.fill", "T.clear")
 """The tile operations that accept a single element."""
 _TENSOR_MEMORY_OPERATIONS = (
@@ -47,7 +48,7 @@ def find_spelling(path: str | None) -> registry.Spelling | None:
     return registry.find_spelling(path.removeprefix("T.")) if path is not None and path.startswith("T.") else None
 
 
-def _get_spelling(path: str) -> registry.Spelling:
+def get_spelling(path: str) -> registry.Spelling:
     """Return the registered operation with this dotted `T.` name, which must exist."""
     spelling = find_spelling(path)
     assert spelling is not None
@@ -68,6 +69,11 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
     if spelling.element is not None and (spelling.check is None or _has_element_operands(arguments)):
         _run_in_each_thread(context, spelling.element(bind()), path, node.span)
         return
+    if path in _FILL_OPERATIONS:
+        arguments = _replace_emitter_arrays(context, arguments)
+    if context.is_parallel and path == DEVICE_ASSERT_NAME:
+        elaborate_tile_operation(context, spelling, path, arguments, node)
+        return
     if context.is_parallel:
         title = f"{path} works on whole tiles and is not allowed inside {context.nest_name}"
         way_out = "move it out of the loop, or access the elements one by one"
@@ -80,26 +86,42 @@ def elaborate_operation(context: Context, spelling: registry.Spelling, path: str
     steps = (*list_reduction_steps(context, path, call), *list_product_steps(context, path, call))
     if steps:
         for name, positional, keywords in steps:
-            _elaborate_tile_operation(context, _get_spelling(name), name, (positional, keywords), node)
+            elaborate_tile_operation(context, get_spelling(name), name, (positional, keywords), node)
         return
     if tensor_updates.try_update_by_values(context, spelling, call, path):
         return
     if (holds := _find_clear_condition(call)) is not None:
         _emit_conditional_clear(context, call, holds, node)
         arguments = [], {**call.arguments, "clear_accum": Argument(False, node.span)}
-    _elaborate_tile_operation(context, spelling, path, arguments, node)
+    elaborate_tile_operation(context, spelling, path, arguments, node)
     if path == "T.copy_cluster" and call["remote_barrier"].value is not None:
         _emit_remote_arrival(context, call, node)
 
 
+def _replace_emitter_arrays(
+    context: Context, arguments: tuple[list[Argument], dict[str, Argument]]
+) -> tuple[list[Argument], dict[str, Argument]]:
+    """Return a call's arguments with fragments in place of the arrays that T.TensorCoreIntrinEmitter's methods use."""
+
+    def replace_array(given: Argument) -> Argument:
+        """Return an argument with its emitter array replaced by the fragment, or any other argument as it is."""
+        array = given.value
+        if not isinstance(array, tile.Buffer) or array.scope != "local" or array.name not in context.emitter_tiles:
+            return given
+        return replace(given, value=context.emitter_tiles[array.name])
+
+    positional, keywords = arguments
+    return [replace_array(a) for a in positional], {name: replace_array(a) for name, a in keywords.items()}
+
+
 def _emit_remote_arrival(context: Context, call: Call, node: ast.Call) -> None:
     """Emit a barrier of all threads, then one thread's arrival at T.copy_cluster's barrier in the other block."""
-    _elaborate_tile_operation(context, _get_spelling("T.sync_threads"), "T.sync_threads", ([], {}), node)
+    elaborate_tile_operation(context, get_spelling("T.sync_threads"), "T.sync_threads", ([], {}), node)
     leader = tile.int32_const(roles.find_leader(context, node.span))
     path, operands = "T.mbarrier_arrive", [call["remote_barrier"], call["dst_block"]]
     is_leader = tile.Binary("eq", tile.THREAD, leader, BOOL)
     with per_thread.mask_threads(context, Mask(is_leader, is_leader)):
-        _elaborate_tile_operation(context, _get_spelling(path), path, (operands, {}), node)
+        elaborate_tile_operation(context, get_spelling(path), path, (operands, {}), node)
 
 
 def _find_clear_condition(call: Call) -> tile.Expr | None:
@@ -116,11 +138,11 @@ def _emit_conditional_clear(context: Context, call: Call, holds: tile.Expr, node
     """Emit an `if` that clears a product's C under its `clear_accum` condition, which must be uniform."""
     per_thread.require_uniform(context, holds, call["clear_accum"].span, "`clear_accum`")
     with context.guarded(), context.region("the branch", is_loop=False) as body:
-        _elaborate_tile_operation(context, _get_spelling("T.clear"), "T.clear", ([call["C"]], {}), node)
+        elaborate_tile_operation(context, get_spelling("T.clear"), "T.clear", ([call["C"]], {}), node)
     context.out.append(tile.If(holds, tuple(body), (), node.span))
 
 
-def _elaborate_tile_operation(
+def elaborate_tile_operation(
     context: Context,
     spelling: registry.Spelling,
     path: str,
@@ -144,7 +166,7 @@ def _elaborate_tile_operation(
         _elaborate_local_operation(context, op)
         return
     if isinstance(op, DeviceAssert):
-        context.out.append(per_thread.mask_assertion(context, op))
+        per_thread.emit_assertion(context, op)
         return
     op = roles.resolve_block_barrier(context, pipelines.apply_stage_rules(context, op, arguments))
     own = roles.assign_executing_threads(context, op)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import zip_longest
 
-from tilec.analysis.ordering import is_asynchronous_copy
+from tilec.analysis.ordering import is_asynchronous_copy, is_thread_copy
 from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
 from tilec.ops.synchronisation import sync
@@ -32,7 +32,8 @@ from tilec.support.diagnostics import (
 from tilec.support.source import Span
 
 CopyGroups = list[dict[tile.Buffer, Span]]
-"""For each group of copies that may be pending, the newest last: its tiles, each with the place of the copy."""
+"""For each group of copies that may be pending, the newest last: its tiles, each with the place of the copy. The last
+group is still open: the next commit closes it."""
 
 
 def resolve_awaited_tiles(
@@ -48,7 +49,7 @@ def resolve_awaited_tiles(
                 _check_thread_count(kernel, op)
     counts = [op.pending for op in explicit if isinstance(op, sync.WaitCopies) and op.pending is not None]
     walker = _CopyGroupWalker(warn, max(counts, default=0) + 1)
-    return replace(kernel, body=walker.body(kernel.body, []))
+    return replace(kernel, body=walker.body(kernel.body, [{}]))
 
 
 def _check_thread_count(kernel: tile.Kernel, op: sync.BlockBarrier) -> None:
@@ -91,7 +92,7 @@ class _CopyGroupWalker:
             case sync.WaitCopies():
                 pending = stmt.pending
                 assert isinstance(pending, int)
-                newest = groups[len(groups) - pending :] if pending else []
+                newest = groups[-1 - pending :]
                 refilled = {buffer for group in newest for buffer in group}
                 older = groups[: len(groups) - len(newest)]
                 groups[:] = newest
@@ -99,11 +100,14 @@ class _CopyGroupWalker:
                     stmt, list(dict.fromkeys(t for group in older for t in group if t not in refilled))
                 )
             case CpAsyncArrive():
-                groups.clear()  # any access of the tiles waits for the barrier
+                groups[:] = [{}]  # any access of the tiles waits for the barrier
             case sync.CommitCopies():
-                self.add_group(groups, {})
+                self.close_group(groups)
             case tile.TileOp() if is_asynchronous_copy(stmt):
-                self.add_group(groups, {stmt.regions[1].buffer: stmt.span})
+                groups[-1] = {**groups[-1], stmt.regions[1].buffer: stmt.span}
+                self.close_group(groups)
+            case tile.Parallel() if is_thread_copy(stmt):
+                groups[-1] = {**groups[-1], **dict.fromkeys(find_writes(stmt), stmt.span)}
             case tile.For() | tile.While():
                 self.remove_used_tiles(stmt, _find_control_reads(stmt), groups)
                 return self.loop(stmt, groups)
@@ -128,10 +132,10 @@ class _CopyGroupWalker:
             if [set(group) for group in groups] == [set(group) for group in before]:
                 return replace(loop, body=body)
 
-    def add_group(self, groups: CopyGroups, group: dict[tile.Buffer, Span]) -> None:
-        """Append a copy group as the newest, merging the two oldest while there are more than `most`."""
-        groups.append(group)
-        while len(groups) > self.most:
+    def close_group(self, groups: CopyGroups) -> None:
+        """Append an empty copy group, the open one, and merge the two oldest while more than `most` are closed."""
+        groups.append({})
+        while len(groups) > self.most + 1:
             groups[:2] = [groups[0] | groups[1]]
 
     def remove_used_tiles(self, stmt: tile.Stmt, buffers: tuple[tile.Buffer, ...], groups: CopyGroups) -> None:

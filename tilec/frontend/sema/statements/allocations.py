@@ -63,6 +63,8 @@ def allocate_variable(context: Context, name: str, node: ast.Call) -> Buffer:
     context.buffers.append(buffer)
     context.variable_names.add(buffer.name)
     context.variable_masks[buffer.name] = tuple(context.masks)
+    if context.is_parallel:
+        context.nest_variables.add(buffer.name)
     if call["init"].value is not None:
         set_variable(context, buffer, call["init"], node.span)
     return buffer
@@ -90,10 +92,10 @@ def _check_tensor_memory(name: str, extents: tuple[int, ...], dtype: DType, call
 
 
 def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call) -> Buffer | Pipeline:
-    """Allocate what `name = T.alloc_…(…)` or a pipeline call makes, record it and return it; refuse it in T.Parallel.
-    Errors: a wrong `scope=`, a size known only at launch, a shape that tensor memory cannot have.
+    """Allocate what `name = T.alloc_…(…)` or a pipeline call makes, record it and return it; refuse all but a variable
+    in T.Parallel. Errors: a wrong `scope=`, a size known only at launch, a shape that tensor memory cannot have.
     """
-    if context.is_parallel:
+    if context.is_parallel and (path != VARIABLE_SIGNATURE.name or "T.Parallel" not in context.loops):
         title = f"{path} is not allowed inside {context.nest_name}"
         raise_error("tile-op-in-parallel", title, node.span, help="allocate before the loop")
     if path in OTHER_ALLOCATIONS:
@@ -118,7 +120,11 @@ def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call)
     if scope == "tmem":
         _check_tensor_memory(name, extents, dtype, call)
     buffer = Buffer(context.unique.take(name), extents, dtype, scope, node.span, lanes)
-    context.buffers.append(buffer)
+    if (block_shape := context.findings.emitter_arrays.get(node.span)) is not None:
+        context.emitter_tiles[buffer.name] = replace(buffer, extents=block_shape, scope="fragment")
+        context.buffers.append(context.emitter_tiles[buffer.name])
+    else:
+        context.buffers.append(buffer)
     if scope == "local":
         context.variable_masks[buffer.name] = tuple(context.masks)
     return buffer

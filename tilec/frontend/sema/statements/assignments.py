@@ -50,11 +50,33 @@ def _assign_targets(context: Context, targets: tuple[ast.Expr, ...], node: ast.E
             name = targets[0]
             context.scope.bind(name.id, elaborate_allocation(context, name.id, path, node), name.span)
             return
+    if (pairs := _pair_allocations(context, targets, node)) is not None:
+        for allocated, call in pairs:
+            _assign_targets(context, (allocated,), call, span)
+        return
     argument = evaluate.evaluate_operand(context, node)
     moment = reading.mark_moment(context)
     pipelines.check_stage_names(argument.value, targets, node)
     for target in targets:
         _store_target(context, target, argument, moment, span)
+
+
+def _pair_allocations(
+    context: Context, targets: tuple[ast.Expr, ...], node: ast.Expr
+) -> list[tuple[ast.Name, ast.Call]] | None:
+    """Return each name of `a, b = T.alloc_…(…), T.alloc_…(…)` with its allocation; None of any other assignment."""
+    match targets, node:
+        case (ast.Tuple(items=names) | ast.List(items=names),), ast.Tuple(items=calls) if len(names) == len(calls):
+            pairs: list[tuple[ast.Name, ast.Call]] = []
+            for name, call in zip(names, calls, strict=True):
+                if not isinstance(name, ast.Name) or not isinstance(call, ast.Call):
+                    return None
+                if evaluate.find_callee(context, call) not in ALLOCATION_NAMES:
+                    return None
+                pairs.append((name, call))
+            return pairs
+        case _:
+            return None
 
 
 def _store_target(context: Context, target: ast.Expr, argument: Argument, moment: reading.Moment, span: Span) -> None:

@@ -226,6 +226,15 @@ def freeze_value(context: Context, value: tile.Expr, span: Span) -> tile.Expr:
     return bind_thread_value(context, "now", value, span) if reads_elements(value) else value
 
 
+def emit_assertion(context: Context, op: DeviceAssert) -> None:
+    """Emit an assertion for the threads that run it; inside T.Parallel, a trap of an element for which it fails."""
+    if not context.is_parallel:
+        context.out.append(mask_assertion(context, op))
+        return
+    stop = tile.Print(op.message, (), op.span, stops=True)
+    context.out.append(tile.If(tile.Unary("not", op.condition, BOOL), (stop,), (), op.span))
+
+
 def mask_assertion(context: Context, op: DeviceAssert) -> DeviceAssert:
     """Return an assertion whose condition also holds in all threads that the current masks exclude. If it differs from
     thread to thread, it also holds in threads past the requested ones.
@@ -239,8 +248,9 @@ def mask_assertion(context: Context, op: DeviceAssert) -> DeviceAssert:
 
 def repeat_until_stable(attempt: Callable[[Findings, Warn], T], warn: Warn) -> T:
     """Elaborate by `attempt` again until it adds no findings, then return its result or raise its error. `attempt` adds
-    to the given findings. What varies between threads is looked for anew once further `if`s are known to be shared or
-    further arrays to be uniform, since less varies then. Only the warnings of the last attempt are passed on.
+    to the given findings. What varies between threads is looked for anew whenever anything else is found, as further
+    `if`s that are shared or arrays that are uniform, since less varies then. Only the warnings of the last attempt are
+    passed on.
     """
     known = Findings()
     while True:
@@ -256,7 +266,7 @@ def repeat_until_stable(attempt: Callable[[Findings, Warn], T], warn: Warn) -> T
             if isinstance(outcome, CompileError):
                 raise outcome
             return outcome
-        if (found.shared_ifs, found.uniform_arrays) != (known.shared_ifs, known.uniform_arrays):
+        if replace(found, per_thread_variables=known.per_thread_variables) != known:
             found.per_thread_variables.clear()
         known = found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NoReturn
 
 from tilec.frontend.sema.compile_time import functions
@@ -12,7 +13,7 @@ from tilec.frontend.sema.expressions import evaluate, host_names
 from tilec.frontend.sema.launch.hints import HINTS, PIPELINE_METHOD, keep_pipeline_method
 from tilec.frontend.sema.loops import loops
 from tilec.frontend.sema.loops.loop_headers import LOOP_BREAK
-from tilec.frontend.sema.operations import operations
+from tilec.frontend.sema.operations import emitter_methods, operations
 from tilec.frontend.sema.roles import explicit_roles as roles, pipelines
 from tilec.frontend.sema.statements import assignments, branches, jumps, per_thread, promises
 from tilec.frontend.sema.vocabulary import list_supported_names, refuse_name
@@ -21,7 +22,7 @@ from tilec.ir.tile import Buffer
 from tilec.ops.device_assert import DEVICE_ASSERT, DeviceAssert
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument, Parameter, Signature, bind_arguments
-from tilec.ops.language.values import Function, Member, Method, TileScheduler, describe_value
+from tilec.ops.language.values import Function, Member, Method, MmaEmitter, TileScheduler, describe_value
 from tilec.support.diagnostics import Fix, make_warning, raise_error
 
 EVALUATE_SIGNATURE = Signature("T.evaluate", (Parameter("value"),))
@@ -41,9 +42,15 @@ def _elaborate_expression(context: Context, node: ast.Expr) -> None:
         raise_error("unused-value", title, node.span, f"this is {describe_value(value)}", help=called)
     function = context.value(node.function)
     if isinstance(function, Function):
-        functions.call_function(context, function, *evaluate.evaluate_arguments(context, node), node.span)
+        arguments = evaluate.evaluate_arguments(context, node)
+        if isinstance(function.node, ast.Lambda) and isinstance(function.node.body, ast.Call):
+            functions.run_lambda(context, function, *arguments, node.span, partial(_elaborate_expression, context))
+        else:
+            functions.call_function(context, function, *arguments, node.span)
     elif isinstance(function, Method) and _is_statement_method(context, function, node):
         context.value(node)
+    elif isinstance(function, Method) and isinstance(function.owner, MmaEmitter):
+        emitter_methods.elaborate_emitter_call(context, function, node)
     elif isinstance(function, Method) and isinstance(function.owner, Buffer):
         keep_pipeline_method(context.hints, function.owner, evaluate.bind_call(context, PIPELINE_METHOD, node))
     else:
@@ -82,11 +89,16 @@ def _elaborate_named_call(context: Context, path: str, node: ast.Call) -> None:
 
 
 def elaborate_evaluate_call(context: Context, path: str, node: ast.Call) -> None:
-    """Elaborate the call inside `T.evaluate(…)` as a statement; refuse anything else inside."""
+    """Elaborate the one argument of `T.evaluate(…)`: a call as a statement, any other value for its errors only;
+    refuse any other number of arguments.
+    """
     (inner,) = node.args if len(node.args) == 1 and not node.keywords else (None,)
-    if not isinstance(inner, ast.Call):
-        raise_error("wrong-argument", "T.evaluate needs a call", node.span, help="write the call as a statement")
-    _elaborate_expression(context, inner)
+    if inner is None or isinstance(inner, ast.Starred):
+        raise_error("wrong-argument", "T.evaluate needs one value", node.span, help="write the call as a statement")
+    if isinstance(inner, ast.Call):
+        _elaborate_expression(context, inner)
+    else:
+        evaluate.evaluate_operand(context, inner)
 
 
 def ignore_profiler_mark(context: Context, path: str, node: ast.Call) -> None:
@@ -164,22 +176,17 @@ def _refuse_return(context: Context, node: ast.Return) -> None:
 
 
 def _elaborate_assert(context: Context, node: ast.Assert) -> None:
-    """Check an assertion known at compile time, else emit a T.device_assert for the threads that run it; refuse
-    T.Parallel.
-    """
+    """Check an assertion known at compile time, else emit it for the threads or the T.Parallel elements that run it."""
     condition = evaluate.evaluate_operand(context, node.condition)
     if isinstance(arithmetic.as_condition(condition), bool):
         check_assert(context, node)
         return
-    if context.is_parallel:
-        title = f"an assertion about run-time values is not allowed inside {context.nest_name}"
-        raise_error("tile-op-in-parallel", title, node.span, help="move it out of the loop")
     message = () if node.message is None else (Argument(context.value(node.message), node.message.span),)
     given = DEVICE_ASSERT.spellings[0]
     assert given.check is not None
     op = given.check(bind_arguments(given.signature, [condition, *message], {}, node.span))
     assert isinstance(op, DeviceAssert)
-    context.out.append(per_thread.mask_assertion(context, op))
+    per_thread.emit_assertion(context, op)
 
 
 STATEMENT_ELABORATORS: dict[type[ast.Stmt], StatementElaborator] = {

@@ -13,10 +13,11 @@ from tilec.support.source import Span
 
 def set_variable(context: Context, buffer: tile.Buffer, argument: Argument, span: Span) -> None:
     """Emit the setting of a variable for all threads, or only record that the value differs by thread; refuse
-    T.Parallel. With that finding the next attempt makes the variable a local array, which each thread sets.
+    T.Parallel. With that finding the next attempt makes the variable a local array, which each thread sets. A variable
+    that the nest itself allocates is set by each iteration.
     """
     value = as_expr(argument, buffer.dtype)
-    if buffer.scope == "local":
+    if buffer.scope == "local" or buffer.name in context.nest_variables:
         emit_store(context, Access(buffer, (tile.int32_const(0),)), Argument(value, argument.span), span)
         return
     is_own = context.is_divergent or tuple(context.masks) != context.variable_masks[buffer.name]

@@ -8,10 +8,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from tilec.analysis.box_starts import Coordinates
-from tilec.ir.affine import row_divisor
+from tilec.ir.affine import affine_form, row_divisor
 from tilec.ir.multicast import BOX_BYTES
 from tilec.ir.text import show_expr
-from tilec.ir.tile import Buffer, Region, TileOp
+from tilec.ir.tile import Buffer, Const, Expr, Region, TileOp
 from tilec.ops.copies import im2col
 from tilec.ops.copies.copy import Copy
 from tilec.ops.copies.four_rows import ROWS, Gather4, Scatter4
@@ -35,9 +35,34 @@ def why_not_tma(op: TileOp, placed: frozenset[Buffer], coordinates: Coordinates)
         return "disable_tma is set"
     if isinstance(op, Im2col):
         return im2col.find_tma_obstacle(op) or (None if can_hold_boxes(destination.buffer) else NO_BOXES_REASON)
-    if not destination.is_whole:
+    if destination.is_whole:
+        return why_no_tensor_map(source, destination.buffer, coordinates, least_dimensions=1)
+    if not isinstance(op, Copy) or op.barrier is None:
         return "it fills only a part of a tile"
-    return why_no_tensor_map(source, destination.buffer, coordinates, least_dimensions=1)
+    if not are_whole_panels(destination):
+        return "it fills only a part of a tile, and not all rows of columns in steps of 128 bytes"
+    part = replace(destination.buffer, extents=destination.extent)
+    return why_no_tensor_map(source, part, coordinates)
+
+
+def are_whole_panels(part: Region) -> bool:
+    """Return whether a part of a tile is all its rows, in columns that begin and end at multiples of 128 bytes. These
+    are the widest panels of a layout with a swizzle.
+    """
+    *rows, column = part.start
+    if part.extent[:-1] != part.buffer.extents[:-1] or any(not _is_constant(start, 0) for start in rows):
+        return False
+    size = part.buffer.dtype.bytes
+    return all(units * size % MAX_PANEL_BYTES == 0 for units in (affine_form(column).divisor, part.extent[-1]))
+
+
+def _is_constant(expr: Expr, value: int) -> bool:
+    """Return whether an expression is a constant with this value."""
+    return isinstance(expr, Const) and expr.value == value
+
+
+MAX_PANEL_BYTES = 128
+"""The row of the widest swizzle of a tensor map in bytes."""
 
 
 def is_tma_disabled(op: TileOp) -> bool:

@@ -35,7 +35,7 @@ class Sweep:
     dims: tuple[int, ...]
 
 
-AccessPattern = Literal["rows", "columns", "accumulator", "matrix", "tma", "wgmma"] | Sweep
+AccessPattern = Literal["rows", "columns", "accumulator", "matrix", "tma", "panels", "wgmma"] | Sweep
 """The way in which a statement reaches a tile.
 
 rows         threads along the last dimension, 16 bytes each
@@ -44,7 +44,9 @@ accumulator  a warp holds blocks of eight by eight elements
 matrix       blocks of eight rows by 16 bytes, as ldmatrix and stmatrix take them
 wgmma        the same, by a descriptor, as tcgen05.mma has it too
 tma          boxes
+panels       boxes that fill some of the tile's columns
 """
+_BY_TMA = frozenset({"tma", "panels"})
 
 BANKS, BANK_BYTES, CHUNK = 32, 4, 16
 TRANSACTION_BYTES = BANKS * BANK_BYTES
@@ -136,16 +138,18 @@ def can_hold_boxes(buffer: tile.Buffer) -> bool:
 def is_legal(layout: SharedLayout, patterns: Iterable[AccessPattern]) -> bool:
     """Return True if the layout allows all these access patterns. wgmma needs swizzled rows whose pattern begins anew
     in each panel. A TMA box is bounded, and each panel begins at a multiple of `BOX_BYTES`. ldmatrix and stmatrix need
-    16 contiguous bytes of a row."""
+    16 contiguous bytes of a row. A box that fills some columns of a tile fills whole panels, at most 128 bytes wide."""
     pattern_set = set(patterns)
     if layout.placement is not None:
-        return not pattern_set & {"wgmma", "tma"} and not (
+        return not pattern_set & {"wgmma", *_BY_TMA} and not (
             "matrix" in pattern_set and layout.run * layout.element_bytes < CHUNK
         )
     panel_stride = layout.panel_bytes if layout.panels > 1 else 0
     if "wgmma" in pattern_set and (not layout.swizzle or panel_stride % layout.repeat_bytes):
         return False
-    return not ("tma" in pattern_set and (layout.panel > MAX_BOX_EXTENT or panel_stride % BOX_BYTES))
+    if "panels" in pattern_set and not layout.swizzle:
+        return False
+    return not (pattern_set & _BY_TMA and (layout.panel > MAX_BOX_EXTENT or panel_stride % BOX_BYTES))
 
 
 def compute_storage_cost(layout: SharedLayout, patterns: Iterable[AccessPattern]) -> StorageCost:
@@ -156,8 +160,8 @@ def compute_storage_cost(layout: SharedLayout, patterns: Iterable[AccessPattern]
     for pattern in patterns:
         taken, _ = _count_transactions(layout, pattern)
         transactions += taken
-        conflicts += max(0, taken - needed) if pattern != "tma" else 0
-        if layout.swizzle and pattern not in ("tma", "wgmma"):
+        conflicts += max(0, taken - needed) if pattern not in _BY_TMA else 0
+        if layout.swizzle and pattern not in ("tma", "panels", "wgmma"):
             registers = 1
     return StorageCost(transactions, 0, registers, conflicts)
 
@@ -171,7 +175,7 @@ def compute_conflict_factor(layout: SharedLayout, pattern: AccessPattern) -> flo
 @lru_cache(maxsize=1024)
 def _count_transactions(layout: SharedLayout, pattern: AccessPattern) -> tuple[int, int]:
     """Return how many shared-memory transactions the pattern takes, and how many it would without bank conflicts."""
-    if pattern == "tma":
+    if pattern in _BY_TMA:
         row = -(-layout.panel * layout.element_bytes // TRANSACTION_BYTES)
         # Each row of a box takes its own transactions; each panel is a box, and an instruction.
         boxes = layout.rows * layout.panels * row + layout.panels
@@ -313,6 +317,8 @@ def find_shared_accesses(
                     if region.buffer not in placed and _is_ldmatrix_copy(stmt, fragments):
                         by_thread = "matrix"
                     pattern = operand if is_operand else _COPY_PATTERNS.get(str(via), by_thread)
+                    if pattern == "tma" and isinstance(stmt, Copy) and not region.is_whole:
+                        pattern = "panels"
                     if isinstance(stmt, Transpose):
                         by_matrices = find_matrix_rows(stmt, kernel.threads // WARP_THREADS) is not None
                         is_matrix = by_matrices and region.buffer not in placed

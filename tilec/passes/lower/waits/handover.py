@@ -82,7 +82,7 @@ def prepare_arrivals(program: warp.Program, by_async: frozenset[str]) -> warp.Pr
 
 def _arrive_by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:
     """Return a role's operations with arrivals of cp.async copies made by threads, unless it has such copies."""
-    if any(isinstance(op, warp.CpAsync) for op in warp.walk_operations(body)):
+    if any(_copies_by_cp_async(op) for op in warp.walk_operations(body)):
         return body
 
     def replace_arrival(op: warp.Operation) -> warp.Operation:
@@ -92,6 +92,11 @@ def _arrive_by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation
         return warp.Arrive(op.barrier, op.condition, cursors=op.cursors, moment=op.moment, span=op.span)
 
     return rewrite_statements(body, replace_arrival)
+
+
+def _copies_by_cp_async(op: warp.Operation) -> bool:
+    """Return whether an operation is a copy by cp.async, of a box or by single threads."""
+    return isinstance(op, warp.CpAsync) or (isinstance(op, warp.Elementwise) and op.copy_bytes > 0)
 
 
 def _fence_waits(body: tuple[warp.Operation, ...], barriers: frozenset[str]) -> tuple[warp.Operation, ...]:

@@ -34,6 +34,8 @@ VersionKey = tuple[str, int]
 
 TMA_ORDER = "tma"
 """Combination of copies that signal a barrier: the kernel orders them."""
+THREAD_COPY_ORDER = "thread copies"
+"""Combination of copies by single threads, T.ptx_cp_async: the kernel orders them."""
 TENSOR_CORE_ORDER = "tensor cores"
 """Combination of products into tensor memory: they complete in order of issue."""
 

@@ -193,7 +193,7 @@ class Owner:
 def find_owners(op: warp.Operation, fixed: frozenset[tile.Var]) -> dict[tuple[str, bool], Owner]:
     """Return, by tensor name and is-write, the rule that gives the thread of each accessed element, where there is one.
     `fixed` are the variables that are constant in a block."""
-    if not isinstance(op, warp.Elementwise) or op.block is not None:
+    if not isinstance(op, warp.Elementwise) or op.block is not None or op.copy_bytes:
         return {}
     accesses = [access for _, access in find_element_accesses(op.nest.body)]
     if any(axis.dim < 0 and axis.size > 1 for axis in op.layout.threads):

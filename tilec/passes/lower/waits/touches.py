@@ -10,8 +10,8 @@ from typing import assert_never
 
 from tilec.analysis.usage import list_expressions
 from tilec.ir import warp
-from tilec.ir.tile import Buffer, Load, Store, walk_expr, walk_statements as walk_tile
-from tilec.passes.lower.waits.scoreboard import TENSOR_CORE_ORDER, TMA_ORDER, Queue, Touch
+from tilec.ir.tile import Buffer, Load, Parallel, Store, walk_expr, walk_statements as walk_tile
+from tilec.passes.lower.waits.scoreboard import TENSOR_CORE_ORDER, THREAD_COPY_ORDER, TMA_ORDER, Queue, Touch
 from tilec.passes.memory.split_staged_stores import count_row_parts
 from tilec.support.records import dataclass
 
@@ -35,6 +35,8 @@ def _find_own_touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | No
     if isinstance(op, UNTRACKED_OPERATIONS):
         return (), None
     match op:
+        case warp.Elementwise(nest=nest) if op.copy_bytes:
+            return tuple(_list_copy_touches(nest)), "cp_async"
         case warp.Elementwise(nest=nest):
             found: list[Touch] = []
             for stmt in walk_tile(nest.body):
@@ -89,6 +91,18 @@ def _find_own_touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | No
             return (Touch(s.name, False), Touch(d.name, True), *own), None
         case _:
             assert_never(op)
+
+
+def _list_copy_touches(nest: Parallel) -> Iterator[Touch]:
+    """Yield what a nest of copies by single threads reads and writes, without the threads' own registers. Those are
+    read when a copy is issued.
+    """
+    for stmt in walk_tile(nest.body):
+        for expr in list_expressions(stmt):
+            loads = (e for e in walk_expr(expr) if isinstance(e, Load) and e.buffer.scope != "local")
+            yield from (Touch(e.buffer.name, False) for e in loads)
+        if isinstance(stmt, Store):
+            yield Touch(stmt.buffer.name, True, atomic=THREAD_COPY_ORDER)
 
 
 UNTRACKED_OPERATIONS = (
