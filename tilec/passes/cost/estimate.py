@@ -243,7 +243,9 @@ def estimate_residency(assignment: LayoutAssignment, target: Target) -> int:
 
 def estimate_alike_residency(assignment: LayoutAssignment, target: Target) -> int:
     """Estimate how many blocks would share a multiprocessor if the warps of a warp-specialised kernel were all alike,
-    with one version of each tile."""
+    with one version of each tile. Tensor memory is not shared."""
+    if target.has("tcgen05"):
+        return 1
     registers = int(estimate_registers(assignment, target) * ASSEMBLED_SHARE)
     smem = sum(layout.bytes for layout in assignment.shared.values())
     return count_ctas_per_sm(smem, registers, assignment.kernel.threads, read_occupancy_limits(target))
