@@ -25,6 +25,8 @@ T.copy_cluster T.alloc_cluster_barrier: blocks that reach one another; tests/ker
 tests/kernels/test_cluster_barriers.py
 T.ptx_commit_group T.cp_async_barrier_noinc T.mbarrier_expect_tx T.mbarrier_arrive_expect_tx T.named_barrier_arrive \
 T.dec_max_nreg: tests/kernels/test_explicit_roles.py, tests/kernels/explicit.tl
+T.ptx_cp_async T.access_ptr: tests/kernels/test_thread_copies.py
+T.TensorCoreIntrinEmitter T.get_swizzle_layout: tests/kernels/test_mma_emitters.py
 T.tcgen05_gemm T.tcgen05_mma_arrive: tests/kernels/test_tensor_roles.py
 T.clc_try_cancel T.clc_is_canceled T.clc_get_first_ctaid_x T.clc_get_first_ctaid_y T.clc_get_first_ctaid_z: \
 which blocks go on is the machine's; tests/kernels/test_launch_control.py
