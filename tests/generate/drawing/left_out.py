@@ -14,9 +14,6 @@ T.uint32x4 T.uint32x8 T.add2 T.sub2 T.mul2 T.fma2 T.max2 T.min2 T.abs2: tests/ke
 T.ptx: tests/kernels/test_inline_ptx.py
 T.grid T.Ramp T.tvm_warp_shuffle T.tvm_warp_shuffle_up T.tvm_warp_shuffle_down: other names of what is drawn; \
 tests/kernels/test_tvm_names.py
-T.TensorCoreIntrinEmitter T.get_swizzle_layout: arrays of a thread that are fragments; \
-tests/kernels/test_mma_emitters.py
-T.ptx_cp_async T.access_ptr: copies whose threads the kernel names; tests/kernels/test_thread_copies.py
 T.rng_init T.rng_rand T.rng_rand_float: tests/kernels/test_random.py
 T.gemm_sp: metadata that is legal; tests/kernels/test_gemm_sparse.py
 T.tcgen05_sf_warp_transpose T.tcgen05_cp_warpx4 T.tcgen05_gemm_blockscaled: tests/kernels/test_block_scaled.py
