@@ -32,6 +32,7 @@ ALLOWED = {
     "models/linear_attention": {("store", 8): 2.0},
     "models/mamba_chunk_state": {("store", 8): 2.0},
     "models/kda_chunk": {("store", 8): 2.0},
+    "models/kda_chunk_backward": {("store", 8): 2.0},
     "models/gated_delta_rule": {("store", 8): 2.0, ("store", 4): 3.5},  # also columns of a triangular solve
 }
 """How many times longer than their bytes need the accesses of a kind take, where that is not once."""

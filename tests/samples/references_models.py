@@ -206,9 +206,7 @@ def _(Q: Array, K: Array, K_scale: Array, weights: Array) -> Outputs:
     "models/kda_chunk", batch=1, heads=2, S=64, D=32, D_V=32, chunk=32, block_D=16, threads=64,
     inputs={
         "K": lambda generator, shape: _unit(generator.standard_normal(shape)),
-        "gate": lambda generator, shape: np.concatenate(
-            [generator.uniform(-0.3, 0, (*shape[:2], 32, shape[3])).cumsum(axis=2) for _ in range(2)], axis=2
-        ),
+        "gate": lambda generator, shape: _sum_channels(generator.uniform(-0.3, 0, shape), 32),
         "beta": _steps,
     },
     noise=2e-2,
@@ -224,3 +222,51 @@ def _(Q: Array, K: Array, V: Array, gate: Array, beta: Array, chunk: int) -> Out
         state += k[..., None] * new[..., None, :]
         O[:, :, t] = np.einsum("bhd,bhde->bhe", Q[:, :, t], state) / math.sqrt(K.shape[3])
     return {"O": O}
+
+
+def _sum_channels(values: Array, chunk: int) -> Array:
+    """Return the running sums of each channel over each chunk of positions."""
+    return values.reshape(*values.shape[:2], -1, chunk, values.shape[3]).cumsum(axis=3).reshape(values.shape)
+
+
+@sample(
+    "models/kda_chunk_backward", batch=1, heads=2, S=96, D=32, D_V=32, chunk=32, block_D=16, threads=64,
+    inputs={
+        "K": lambda generator, shape: _unit(generator.standard_normal(shape)),
+        "gate": lambda generator, shape: _sum_channels(generator.uniform(-0.1, 0, shape), 32),
+        "beta": _steps,
+    },
+    noise=1e-2,
+)  # fmt: skip
+def _(
+    Q: Array, K: Array, V: Array, gate: Array, beta: Array, dO: Array, dQ: Array, dK: Array, dgate: Array,
+    dbeta: Array, chunk: int,
+) -> Outputs:  # fmt: skip
+    """Go through the recurrence of kda_chunk position by position, forward and then backward."""
+    S, scale = K.shape[2], 1 / math.sqrt(K.shape[3])
+    fades = np.exp(gate - np.where(np.arange(S)[:, None] % chunk, np.roll(gate, 1, axis=2), 0))[..., None]
+    state = np.zeros((*K.shape[:2], K.shape[3], V.shape[3]))
+    new, faded, states = np.empty_like(V), [], []
+    for t in range(S):
+        faded.append(state * fades[:, :, t])
+        new[:, :, t] = V[:, :, t] - np.einsum("bhd,bhde->bhe", K[:, :, t], faded[t])
+        state = faded[t] + np.einsum("bhd,bhe->bhde", K[:, :, t], beta[:, :, t, None] * new[:, :, t])
+        states.append(state)
+
+    dQ, dK, dgate, dbeta, dV = dQ.copy(), dK.copy(), dgate.copy(), dbeta.copy(), np.empty_like(V)
+    d_state = np.zeros_like(state)
+    for t in reversed(range(S)):
+        q, k, b, learnt = Q[:, :, t], K[:, :, t], beta[:, :, t, None], beta[:, :, t, None] * new[:, :, t]
+        dQ[:, :, t] += np.einsum("bhde,bhe->bhd", states[t], dO[:, :, t]) * scale
+        d_state = d_state + np.einsum("bhd,bhe->bhde", q, dO[:, :, t]) * scale
+        d_learnt = np.einsum("bhd,bhde->bhe", k, d_state)
+        dbeta[:, :, t] += (d_learnt * new[:, :, t]).sum(axis=-1)
+        dV[:, :, t] = b * d_learnt
+        dK[:, :, t] += np.einsum("bhde,bhe->bhd", d_state, learnt) - np.einsum("bhde,bhe->bhd", faded[t], dV[:, :, t])
+        d_state = d_state - np.einsum("bhd,bhe->bhde", k, dV[:, :, t])
+        d_fade = (d_state * faded[t]).sum(axis=-1)  # of the logarithm, which is a difference of two running sums
+        dgate[:, :, t] += d_fade
+        if t % chunk:
+            dgate[:, :, t - 1] -= d_fade
+        d_state = d_state * fades[:, :, t]
+    return {"dQ": dQ, "dK": dK, "dV": dV, "dgate": dgate, "dbeta": dbeta}
