@@ -147,11 +147,13 @@ def _weigh_pairs(
     pairs = {axis: _build_candidate(PAIRS[axis]) for axis in shared}
 
     def count_cycles(cluster: tile.Cluster) -> int:
+        """Return the predicted cycles of the launch with this cluster."""
         axis = next((axis for axis in shared if PAIRS[axis] == cluster), None)
         considered = assignment if axis is None else mark_multicast(_set_pair_cluster(assignment, axis))
         return LaunchTimer(considered, target).predict_cycles(form)
 
     def explain_outcome(outcome: Outcome) -> str:
+        """Return why this cluster was chosen, in words."""
         axis = next((axis for axis, one in pairs.items() if one.answer == outcome.chosen), None)
         if axis is None:
             needs = "; ".join(f"adjacent blocks along {axis} need the same {tiles}" for axis, tiles in shared.items())
@@ -177,6 +179,7 @@ def _estimate_cache_load(assignment: LayoutAssignment, target: Target) -> float:
     machine = build_machine(target)
 
     def estimate_loop_load(loop: tile.For) -> float:
+        """Return for how much of an iteration of this loop the L2 cache is busy."""
         loads = (stmt for stmt in find_scheduled_statements(loop) if isinstance(stmt, tile.TileOp) and is_load(stmt))
         busy = sum(walk.price_statement(stmt).loaded for stmt in loads) * loading / machine.l2_bytes_per_cycle
         each = build_loop_nest(walk, loop, 1, 1, loading, machine)
@@ -206,12 +209,14 @@ def only_multiplies(loop: tile.For) -> bool:
 
 
 def _find_shared_tiles(assignment: LayoutAssignment, axis: str) -> tuple[int, str]:
+    """Return the bytes of the tiles that a pair along this axis shares, and their names; 0 and "" if it shares none."""
     paired = mark_multicast(_set_pair_cluster(assignment, axis))
     found = [strip for strip in find_load_footprints(paired.kernel) if strip.shared]
     return sum(strip.bytes for strip in found), ", ".join(dict.fromkeys(strip.tile for strip in found))
 
 
 def _has_even_extent(assignment: LayoutAssignment, axis: str) -> bool:
+    """Return whether the grid has a known, even extent along this axis; one that it lacks counts as 1."""
     at = "xyz".index(axis)
     extent = assignment.kernel.grid[at] if at < len(assignment.kernel.grid) else 1
     return isinstance(extent, int) and extent % 2 == 0
@@ -227,6 +232,7 @@ def _set_pair_cluster(assignment: LayoutAssignment, axis: str) -> LayoutAssignme
 def _choose_product_pairs(
     assignment: LayoutAssignment, target: Target, options: CompileOptions, fitting: dict[str, Candidate[tile.Cluster]]
 ) -> Question[tile.Cluster]:
+    """Ask for pairs whose tensor cores multiply together, along the first axis that allows it; else none, and why."""
     alone = _build_candidate(tile.NO_CLUSTER)
     if not options.cta_pairs:
         return make_ruled_question("cluster", "the compiler", "--no-cta-pairs leaves clusters no use", alone)
@@ -245,6 +251,7 @@ def _choose_product_pairs(
 def _weigh_product_pairs(
     assignment: LayoutAssignment, paired: LayoutAssignment, axis: str, target: Target, options: CompileOptions
 ) -> Question[tile.Cluster]:
+    """Ask whether a pair that multiplies together lowers the lower bounds of the loops' intervals."""
     try:
         before, after = (_bound_interval(each, target, options) for each in (assignment, paired))
     except Unschedulable:
@@ -253,6 +260,7 @@ def _weigh_product_pairs(
         )
 
     def explain_outcome(outcome: Outcome) -> str:
+        """Return why this cluster was chosen, in words."""
         if outcome.chosen == "none":
             return f"with pairs along {axis} an interval is at least {after} cycles, without {before}"
         tiles = [

@@ -44,6 +44,7 @@ def _ask_for_epilogue_warp(scheduled_loop: ScheduledLoop, solution: Solution) ->
     names = ", ".join(others)
 
     def explain_outcome(outcome: Outcome) -> str:
+        """Return why the warp was chosen or not, in words."""
         if others:
             return f"an interval of {ii} cycles; with the roles by rule {by_rule}"
         return f"no other assignment of roles has an interval below {by_rule} cycles"

@@ -66,6 +66,7 @@ def _ask_for_persistence(state: KernelState, residency: int) -> Question[bool]:
     order = (walks, stays) if is_even or is_dealt else (stays, walks)
 
     def count_cycles(are_walked: bool) -> int:
+        """Return the predicted cycles of the grid, persistent or not."""
         return (
             simulate_persistent(tiles, at_once, is_dealt)
             if are_walked
@@ -73,6 +74,7 @@ def _ask_for_persistence(state: KernelState, residency: int) -> Question[bool]:
         )
 
     def explain_outcome(outcome: Outcome) -> str:
+        """Return why the grid is persistent or not, in words."""
         if outcome.chosen == walks.answer:
             return why
         return (
@@ -89,6 +91,7 @@ def _may_data_skip_loops(kernel: Kernel) -> bool:
     values = {stmt.var: stmt.value for stmt in walk_statements(kernel.body) if isinstance(stmt, Bind)}
 
     def reads_elements(expr: Expr) -> bool:
+        """Return whether an expression depends on an element of a tensor, also through definitions."""
         parts = list(walk_expr(expr))
         inside = (values[part] for part in parts if isinstance(part, Var) and part in values)
         return any(isinstance(part, Load) for part in parts) or any(map(reads_elements, inside))

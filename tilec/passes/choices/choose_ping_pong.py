@@ -75,6 +75,7 @@ def _ask_for_ping_pong(what: str, division: PingPongVariants, max_interval: int 
     possible += PING_PONG_CYCLES
 
     def explain_outcome(outcome: Outcome) -> str:
+        """Return why warpgroups alternate or stay together, in words."""
         if outcome.chosen != "no" and are_alike:
             room = f"the dependences between iterations take {cycles[1]} cycles instead of {cycles[0]}"
             return (

@@ -85,6 +85,7 @@ def choose_rasterisation(
     touched = walk.count_bytes_of_waves(AS_NUMBERED), walk.count_bytes_of_waves(best)
 
     def explain_outcome(outcome: Outcome) -> str:
+        """Return why this order was chosen, in words."""
         if outcome.chosen == "x first":
             return "no other order lets a wave read fewer bytes of the tensors"
         before, after = (each / waves / 2**20 for each in touched)
@@ -139,6 +140,7 @@ def _choose_panel_axis(kernel: Kernel, loads: tuple[LoadFootprint, ...], at_once
 
 
 def _show_raster(raster: Raster) -> str:
+    """Return the name of an order of blocks, as decisions spell it."""
     if not raster.panel:
         return "x first"
     if raster == Y_FIRST:

@@ -91,6 +91,7 @@ def _build_question(
     target: Target,
     options: CompileOptions,
 ) -> Question[LayoutAssignment]:
+    """Ask whether fragments are prefetched, or give the only answer with its reason; the question has no name yet."""
     requested = options.register_stages
     plain = Candidate("1", lambda: assignment, "--register-stages 1")
     if requested == 1:
@@ -115,6 +116,7 @@ def _build_question(
     gain = 1 - now.predicted.cycles / before.predicted.cycles
 
     def explain_outcome(outcome: Outcome) -> str:
+        """Return why fragments are prefetched or not, in words."""
         if outcome.chosen == "1" and share < before.together:
             return f"{more} only {share} instead of {before.together} blocks would fit on a multiprocessor"
         if outcome.chosen == "1":
@@ -140,6 +142,7 @@ def _build_question(
 
 
 def _explain_small_gain(gain: float, before: StageOption, more: str) -> str:
+    """Return why a gain was too small, in words: the share of time, the neighbours, and the registers that it takes."""
     # Assumptions before anything is solved: the built kernel may have other stages, and take more registers.
     stages = f"{before.stages} stages" if before.stages > 1 else "1 stage"
     shared = f", with {stages} and {before.together} blocks on a multiprocessor, which compute while one waits"

@@ -56,6 +56,7 @@ def choose_roles(state: KernelState, explore: Explorer) -> QuestionGenerator[Ker
 
 
 def _ask_for_roles(state: KernelState, explore: Explorer) -> Question[KernelState]:
+    """Ask which warps load and which compute; a question with one answer where the kernel or an option decides."""
     assignment, options = state.assignment, state.options
 
     def keep_state() -> KernelState:
@@ -89,12 +90,14 @@ def _ask_for_roles(state: KernelState, explore: Explorer) -> Question[KernelStat
         return by_rule
 
     def count_cycles(considered: KernelState) -> int | None:
+        """Return the predicted cycles of the kernel with these roles; None where the model has no price."""
         found = expected if considered is state else _predict_as_written(considered)
         if found is None:
             return None
         return expected.persistent_cycles if considered is state else found.predicted.cycles
 
     def explain_outcome(outcome: Outcome) -> str:
+        """Return why these roles were chosen, in words."""
         if outcome.chosen == by_role.answer:
             return why
         return (
@@ -131,12 +134,14 @@ def _weigh_launches(
         return None
 
     def count_cycles(considered: KernelState) -> int | None:
+        """Return the predicted cycles of the kernel with these roles; None where the model has no price."""
         if considered is state:
             return expected
         other = _time_launches(considered)
         return None if other is None else _price_launches(other, residency + 1)
 
     def explain_outcome(outcome: Outcome) -> str:
+        """Return why these roles were chosen, in words."""
         if outcome.chosen == by_role.answer:
             return why
         return "several blocks of a multiprocessor hide the waits of each other's statements"

@@ -62,12 +62,14 @@ def _ask_for_stages(
     cycles = {IdentityKey(assignment): rooms[taken].predicted.cycles}
 
     def limit_stages(stages: int) -> LayoutAssignment:
+        """Return the kernel with at most this many stages a loop, and record its predicted cycles."""
         body = rewrite_statements(assignment.kernel.body, lambda stmt: _limit_loop_stages(stmt, stages))
         made = replace(assignment, kernel=replace(assignment.kernel, body=body))
         cycles[IdentityKey(made)] = rooms[stages].predicted.cycles
         return made
 
     def explain_outcome(outcome: Outcome) -> str:
+        """Return why so many stages were chosen, in words."""
         best, now = rooms[int(outcome.chosen)], rooms[taken]
         if best is now:
             return "the model predicts less than a tenth saved with fewer stages"
@@ -101,6 +103,7 @@ def _choose_fewer_stages(rooms: Iterable[StageOption], now: StageOption) -> Stag
 
 
 def _limit_loop_stages(stmt: Stmt, stages: int) -> Stmt:
+    """Return a pipelined loop with at most this many stages; any other statement as it is."""
     if not isinstance(stmt, For) or not is_pipelined(stmt):
         return stmt
     return replace(stmt, num_stages=min(stmt.num_stages or stages, stages))

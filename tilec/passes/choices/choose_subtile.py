@@ -91,6 +91,7 @@ def choose_subtile(state: KernelState, explore: Explorer) -> Question[KernelStat
 
     @cache
     def assign_split_layouts(split: tile.Kernel) -> KernelState | None:
+        """Return the state of a split kernel with layouts; None if it does not compile or loses wgmma products."""
         try:
             tried = explore(replace(unassigned, kernel=split), "choose-programmatic-launch")
         except CompileError:
@@ -98,6 +99,7 @@ def choose_subtile(state: KernelState, explore: Explorer) -> Question[KernelStat
         return tried if len(find_wgmma_products(tried.assignment.kernel.body)) >= products else None
 
     def plan_split(split: tile.Kernel, exploration: Exploration) -> KernelState | None:
+        """Return the state of a split kernel with schedules of its loops; None where it has none."""
         tried = assign_split_layouts(split)
         try:
             return None if tried is None else plan_loops(tried, explore, exploration)
@@ -134,6 +136,7 @@ def _compare_splits(
         return make_ruled_question("subtile", "the command line", "--subtile none", as_it_is)
 
     def explain_outcome(outcome: Outcome) -> str:
+        """Return why this split was chosen or none, in words."""
         best = outcome.prices.get(outcome.chosen, ii)
         if requested is not None:
             given = f"--subtile {requested}; an interval of {best} cycles; with whole tiles {ii}"
@@ -170,6 +173,7 @@ def _build_candidate(
 
     @cache
     def split_kernel() -> tile.Kernel | None:
+        """Return the kernel with the tile split; None where it cannot be divided so."""
         try:
             return split_dimension(kernel, way.buffer, way.parts.index(max(way.parts)), max(way.parts))
         except Indivisible:

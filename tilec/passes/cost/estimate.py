@@ -123,6 +123,7 @@ def predict_by_stages(
     ]
 
     def count_cycles(stages: int, block: BlockCost, held: int, neighbours: int) -> int:
+        """Return the cycles of a block with so many neighbours, whose loops hold the busiest slot for `held` cycles."""
         staged = [(_limit_stages(nests[IdentityKey(loop), n], loop, stages), times) for loop, n, times in block.loops]
         alone = block.around + sum(times * count_nest_cycles(nest, 1) for nest, times in staged)
         # Blocks of a multiprocessor fill each other's waits, and share what loads and multiplies.
@@ -130,6 +131,7 @@ def predict_by_stages(
         return max(alone, waiting if neighbours > 1 else 0, neighbours * held)
 
     def predict_option(stages: int, together: int) -> StageOption:
+        """Return the prediction with so many stages and blocks a multiprocessor."""
         ctas = x * y * z if is_known else sms * together
         launch = Launch(ctas, together, sum(block.loaded for block in blocks) * ctas // len(blocks), tensor_total)
         cycles = [partial(count_cycles, stages, block, held) for block, held in zip(blocks, busy, strict=True)]
@@ -184,6 +186,7 @@ def estimate_blocks(assignment: LayoutAssignment, target: Target, most: int) -> 
 
 
 def _estimate_block(block: BlockCost, nests: Mapping[IdentityKey[tile.For], LoopNest], stages: int) -> BlockEstimate:
+    """Return the time of one block alone on its multiprocessor, with at most this many stages a loop."""
     runs = [(loop, times, nests[IdentityKey(loop)].of(trip_count)) for loop, trip_count, times in block.loops]
     cycles = sum(times * count_nest_cycles(_limit_stages(one, loop, stages), 1) for loop, times, one in runs)
     filling = max((one.levels[0].latency + one.levels[0].transfer for *_, one in runs), default=0)
@@ -278,6 +281,7 @@ def find_stage_options(
         raise DoesNotFit(f"{threads} threads of about {registers} registers do not fit a multiprocessor")
 
     def list_options() -> Iterator[tuple[int, int]]:
+        """Yield the numbers of stages with which a block fits, each with the blocks that then share a multiprocessor."""
         for stages in range(1, max((find_most_stages(loop) for loop in loops), default=1) + 1):
             versions = (min(stages, find_most_stages(loop)) for loop in loops)
             smem = least - outside + sum(size * (n - 1) for size, n in zip(ringed, versions, strict=True))

@@ -214,6 +214,7 @@ class BlockWalk:
         return self.deciding[IdentityKey(loop)]
 
     def add_price(self, price: StatementPrice, times: int, found: BlockCost) -> None:
+        """Add the loaded bytes and held slots of a statement that runs so many times to what was `found`; no cycles."""
         found.loaded += times * price.loaded
         for slot, cycles in price.held.items():
             found.held[slot] = found.held.get(slot, 0) + times * cycles
@@ -226,6 +227,7 @@ class BlockWalk:
         return self.prices[IdentityKey(stmt)]
 
     def _price_statement(self, stmt: tile.Stmt) -> StatementPrice:
+        """Return the price of a statement, computed anew."""
         cycles = issue = loaded = after = 0
         begun = is_asynchronous(stmt)
         total: dict[str, int] = {}
@@ -473,6 +475,7 @@ def build_machine(target: Target, loaded: int = 0, tensor_bytes: int = 1) -> Mac
 
 
 def read_occupancy_limits(target: Target) -> OccupancyLimits:
+    """Return the target's limits on the blocks of a multiprocessor."""
     return OccupancyLimits(
         smem_bytes=target.limit("smem_bytes_per_sm"),
         smem_reserved_bytes_per_cta=target.limit("smem_reserved_bytes_per_cta"),

@@ -128,6 +128,7 @@ def _find_loops_bounded_by_tensors(kernel: tile.Kernel) -> Iterator[tuple[tile.F
     }
 
     def find_tensors(expr: tile.Expr) -> set[str]:
+        """Return the names of the tensors whose elements an expression depends on, also through definitions."""
         names = {load.buffer.name for load in tile.walk_expr(expr) if isinstance(load, tile.Load)}
         inside = (values[var] for var in tile.find_variables(expr) if var in values)
         return names.union(*map(find_tensors, inside))
@@ -145,6 +146,7 @@ def _find_largest(
     None where no value exceeds it, or the stop is unknown."""
 
     def stops_inside(value: int) -> bool | None:
+        """Return whether the loop stops at the limit or before if all elements have this value; None if unknown."""
         known = KnownValues({**given, name: value}, dict(sizes))
         stops = [_find_stop(kernel, loop, known.copy(), corner) for corner in CORNERS]
         return None if None in stops else all(stop is not None and stop <= limit for stop in stops)

@@ -73,6 +73,7 @@ def count_cta_cycles(loops: Sequence[LoopCost], neighbours: int = 1) -> int:
 
 
 def _count_loop_cycles(loop: LoopCost, neighbours: int) -> int:
+    """Return the cycles of all iterations of a loop in one CTA; 0 without iterations."""
     if loop.trip_count == 0:
         return 0
     interval = max(loop.ii, loop.busy * neighbours)
@@ -207,6 +208,7 @@ def predict_level_times(
 
 
 def _predict_level_time(level: Level, use_all: int, use_own: int, neighbours: int, is_inner: bool) -> LevelTime:
+    """Return the time of a level from the cycles of one use, by all CTAs (`use_all`) and by one (`use_own`)."""
     if level.trip_count == 0:
         return LevelTime(level, 0, "use", use_all)
     transfer = level.transfer * neighbours
