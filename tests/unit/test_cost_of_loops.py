@@ -203,3 +203,70 @@ def test_the_clock_falls_with_the_use_of_tensor_cores(share: float, mhz: int) ->
 def test_a_clock_with_two_points_falls_in_proportion() -> None:
     assert [Clock(1800, 1600).under_load(share) for share in (0, 0.5, 1)] == [1800, 1700, 1600]
     assert Clock(1500, 1600, 1700, 1900).under_load(1) == 1500
+
+
+BOUNDED = """
+import tilelang.language as T
+@T.prim_func
+def k(n: T.Tensor((9,), "int32"), A: T.Tensor((4096, 128), "float32"), B: T.Tensor((8, 128), "float32")):
+    with T.Kernel(8, threads=128) as b:
+        tile = T.alloc_shared((32, 128), "float32")
+        sums = T.alloc_fragment((128,), "float32")
+        seen = T.alloc_fragment((1,), "{dtype}")
+        T.clear(sums)
+        {before}
+        for i in T.Pipelined({bounds}, num_stages=2):
+            T.copy(A[i * 32, 0], tile)
+            T.reduce_sum(tile, sums, dim=0, clear=False)
+        T.copy(sums, B[b, 0])
+"""
+
+
+def bounded(bounds: str, before: str = "seen[0] = 0", dtype: str = "int32") -> str:
+    return BOUNDED.format(bounds=bounds, before=before, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "assumed"),
+    [
+        ("n[b], n[b + 1]", ()),  # nothing lies between offsets that are all alike
+        ("0, n[b + 1] - n[b]", ()),
+        ("0, n[b] * 5", (("n", 12),)),  # 128 // 5, halved
+        ("0, n[b] * 64", (("n", 1),)),
+        ("0, n[b] // 64", (("n", 4127),)),
+        ("0, T.min(n[b], 7)", ()),  # no value exceeds what the loop indexes
+    ],
+)
+def test_contents_are_assumed_where_they_say_something(bounds: str, assumed: tuple[tuple[str, int], ...]) -> None:
+    found = reported(bounded(bounds), target="sm_90a")
+    assert found.assumed == assumed and 0 not in list_trip_counts(found)
+
+
+@pytest.mark.parametrize(
+    ("before", "most"),
+    [
+        ("seen[0] = n[b]", 10),
+        ("T.fill(seen, 20)", 64),  # what is not followed is not known: a guess
+        ("seen[0] = 1\n        T.fill(seen, 20)", 64),
+        ("seen[0] = 1\n        T.copy(n[b : b + 1], seen)", 64),
+    ],
+)
+def test_scalars_that_are_written_otherwise_are_not_known(before: str, most: int) -> None:
+    found = report_contents(bounded("0, seen[0]", before), {"n": 10}, target="sm_90a")
+    assert list_trip_counts(found) == {most}
+
+
+def test_scalars_that_are_no_whole_numbers_decide_nothing() -> None:
+    text = bounded("0, n[b]", 'seen[0] = -T.infinity("float32")', "float32")
+    assert list_trip_counts(report_contents(text, {"n": 3}, target="sm_90a")) == {3}
+
+
+def test_a_loop_of_any_length_is_walked_in_a_moment() -> None:
+    text = bounded("0, seen[0]", "for j in T.serial(n[b]):\n            seen[0] = j % 7")
+    assert list_trip_counts(report_contents(text, {"n": 2_000_000_000}, target="sm_90a")) <= {*range(129)}
+
+
+@pytest.mark.parametrize("elements", [1 << 31, (1,) * 8 + (-(1 << 31) - 1,)])
+def test_contents_beyond_their_type_are_refused(elements: int | tuple[int, ...]) -> None:
+    with pytest.raises(CompileError, match="n of k is of int32, which does not hold"):
+        report_contents(bounded("0, n[b]"), {"n": elements})

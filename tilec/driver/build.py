@@ -251,18 +251,32 @@ def build_report(build: Build, sizes: Mapping[str, int] | None = None, contents:
 
 
 def _check_contents(library: Library, contents: Contents) -> None:
-    """Raise an error for contents of what is no tensor of integers of any kernel, or that are too many or too few."""
+    """Raise an error for contents of what no kernel only reads as integers, of a wrong number, or beyond their type."""
     from math import prod
 
-    tensors = {tensor.name: tensor for manifest in library.manifests for tensor in manifest.tensors}
-    whole = {name: tensor for name, tensor in tensors.items() if tensor.dtype.startswith(("int", "uint"))}
-    for name, elements in contents.items():
-        if name not in whole:
-            known = f"it has {', '.join(whole)}" if whole else "it has none"
-            raise_error("bad-inputs", f"{name} is no tensor of integers of the kernel", help=known)
-        shape = [size for size in whole[name].shape if isinstance(size, int)]
-        if isinstance(elements, tuple) and len(shape) == len(whole[name].shape) and len(elements) != prod(shape):
-            raise_error("bad-inputs", f"{name} has {prod(shape):,} elements, and {len(elements):,} are given")
+    from tilec.ir.types import TYPES_BY_NAME
+
+    whole = [
+        (manifest.entry, tensor)
+        for manifest in library.manifests
+        for tensor in manifest.tensors
+        if tensor.role == "in" and tensor.dtype.startswith(("int", "uint"))
+    ]
+    names = dict.fromkeys(tensor.name for _, tensor in whole)
+    for name in contents:
+        if name not in names:
+            known = f"it reads {', '.join(names)}" if names else "it reads none"
+            raise_error("bad-inputs", f"{name} is no tensor of integers that the kernel only reads", help=known)
+    for entry, tensor in (one for one in whole if one[1].name in contents):
+        held, dtype = contents[tensor.name], TYPES_BY_NAME[tensor.dtype]
+        elements = held if isinstance(held, tuple) else (held,)
+        shape = [size for size in tensor.shape if isinstance(size, int)]
+        if isinstance(held, tuple) and len(shape) == len(tensor.shape) and len(held) != prod(shape):
+            title = f"{tensor.name} of {entry} has {prod(shape):,} elements, and {len(held):,} are given"
+            raise_error("bad-inputs", title)
+        low, high = (-(1 << dtype.bits - 1), 1 << dtype.bits - 1) if dtype.kind == "int" else (0, 1 << dtype.bits)
+        if beyond := [number for number in elements if not low <= number < high]:
+            raise_error("bad-inputs", f"{tensor.name} of {entry} is of {tensor.dtype}, which does not hold {beyond[0]}")
 
 
 def find_library_loop_codes(library: Library) -> tuple[LoopCode, ...]:

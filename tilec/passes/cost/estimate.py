@@ -281,7 +281,7 @@ def find_stage_options(
         raise DoesNotFit(f"{threads} threads of about {registers} registers do not fit a multiprocessor")
 
     def list_options() -> Iterator[tuple[int, int]]:
-        """Yield the numbers of stages with which a block fits, each with the blocks that then share a multiprocessor."""
+        """Yield the numbers of stages with which a block fits, and how many blocks then share a multiprocessor."""
         for stages in range(1, max((find_most_stages(loop) for loop in loops), default=1) + 1):
             versions = (min(stages, find_most_stages(loop)) for loop in loops)
             smem = least - outside + sum(size * (n - 1) for size, n in zip(ringed, versions, strict=True))

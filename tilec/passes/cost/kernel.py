@@ -37,6 +37,10 @@ from tilec.target.table import Target
 MAX_SAMPLED_BLOCKS = 1024
 """The most blocks of a grid that are walked: enough that the short and the long ones of a causal kernel count alike."""
 UNLIMITED = 1 << 30
+MAX_WALKED_ITERATIONS = 1 << 12
+"""The most iterations of a loop that are looked at, spread over all."""
+MAX_STEPS = 1 << 17
+"""The most iterations that are walked one by one, of loops that assign scalars, in all blocks: some seconds."""
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 TENSOR_SLOT = "tc_and_mma"
 SMEM_PORT = "shared memory port"
@@ -118,6 +122,7 @@ class BlockWalk:
         self.sizes = {p: sizes[p.name] for p in params if p.name in sizes} if sizes else {}
         self.given = contents or {}
         self.assumed = assume_contents(assignment.kernel, self.sizes, self.given)
+        self.steps_left = MAX_STEPS
         limits = {limit.name: limit.value for limit in target.limits}
         # A statement that waits for what it loads itself meets a path that is not full.
         self.load_wait = limits.get("tma_latency_cycles", UNLIMITED)
@@ -125,6 +130,8 @@ class BlockWalk:
         self.prices: dict[IdentityKey[tile.Stmt], StatementPrice] = {}
         self.deciding: dict[IdentityKey[tile.For], tuple[frozenset[tile.Var], frozenset[tile.Var]]] = {}
         self.outcomes: dict[object, BlockCost] = {}
+        self.mentioned: dict[IdentityKey[tile.For], frozenset[tile.Var]] = {}
+        self.walked: dict[object, tuple[BlockCost, dict[str, int]]] = {}
 
     def walk_block(self, place: Sequence[int]) -> BlockCost:
         """Return the work of a block. Explicit roles run side by side: the block takes as long as the longest."""
@@ -146,8 +153,11 @@ class BlockWalk:
     def walk_body(self, body: tuple[tile.Stmt, ...], known: KnownValues, found: BlockCost) -> None:
         """Add the work of the statements of a body to what was `found`, and update what is `known` behind them."""
         for stmt in body:
-            if self.given and (store := find_scalar_store(stmt)) is not None:
+            store = find_scalar_store(stmt) if self.given else None
+            if store is not None:
                 known.assign(store)
+            elif isinstance(stmt, tile.Parallel | tile.TileOp | tile.Store):
+                known.forget((stmt,))
             match stmt:
                 case tile.Bind():
                     known.bind(stmt)
@@ -156,11 +166,11 @@ class BlockWalk:
                     found.visit(stmt, trip_count)
                     for inner in stmt.body:
                         self.add_price(self.price_statement(inner, stmt), trip_count, found)
-                case tile.For() if self.given and assigns_scalars(stmt):
-                    for at in _find_iterations(stmt, known):
-                        known.variables[stmt.var] = at
-                        self.walk_body(stmt.body, known, found)
+                    known.forget(stmt.body)
+                case tile.For() if self.given and self.steps_left > 0 and assigns_scalars(stmt):
+                    self.walk_iterations(stmt, known, found)
                 case tile.For():
+                    known.forget(stmt.body)
                     found.add(self.walk_loop(stmt, known), 1)
                 case tile.If(condition=condition, then=then, orelse=orelse):
                     is_true = known.evaluate(condition)
@@ -177,6 +187,40 @@ class BlockWalk:
                     found.around += self.count_cycles(stmt, price)
                     self.add_price(price, 1, found)
 
+    def walk_iterations(self, loop: tile.For, known: KnownValues, found: BlockCost) -> None:
+        """Add the work of a loop that assigns scalars to what was `found`, and update what is `known` of these.
+
+        Its iterations are walked one by one, once for each set of values that it mentions; once too many have been
+        walked, the rest count as the last one.
+        """
+        if IdentityKey(loop) not in self.mentioned:
+            expressions = (expr for stmt in tile.walk_statements((loop,)) for expr in tile.list_expressions(stmt))
+            self.mentioned[IdentityKey(loop)] = frozenset().union(*map(tile.find_variables, expressions))
+        mentioned = {var: at for var, at in known.variables.items() if var in self.mentioned[IdentityKey(loop)]}
+        before = IdentityKey(loop), frozenset(mentioned.items()), frozenset(known.scalars.items())
+        if before not in self.walked:
+            self.walked[before] = self._walk_iterations(loop, known.copy())
+        work, scalars = self.walked[before]
+        found.add(work, 1)
+        known.scalars.clear()
+        known.scalars.update(scalars)
+
+    def _walk_iterations(self, loop: tile.For, known: KnownValues) -> tuple[BlockCost, dict[str, int]]:
+        """Return the work of a loop and the scalars behind it, walked anew; `known` changes."""
+        found, iterations = BlockCost(), _find_iterations(loop, known)
+        for at in iterations:
+            known.variables[loop.var] = at
+            self.steps_left -= 1
+            if self.steps_left > 0:
+                self.walk_body(loop.body, known, found)
+                continue
+            last = BlockCost()
+            self.walk_body(loop.body, known, last)
+            found.add(last, len(range(at, iterations.stop, iterations.step)))
+            known.forget(loop.body)
+            break
+        return found, known.scalars
+
     def walk_loop(self, loop: tile.For, known: KnownValues) -> BlockCost:
         """Return the work of a loop that is not in `whole`."""
         deciding, of_paths = self.find_deciding_variables(loop)
@@ -189,7 +233,9 @@ class BlockWalk:
         # By the values that decide a path: those of one of its iterations, and how many take it. A persistent block
         # runs many tiles, whose loops have few lengths.
         paths: dict[frozenset[tuple[tile.Var, int]], tuple[KnownValues, int]] = {}
-        for at in iterations if loop.var in deciding else iterations[:1]:
+        step = max(len(iterations) // MAX_WALKED_ITERATIONS, 1)
+        walked = iterations[::step] if loop.var in deciding else iterations[:1]
+        for at in walked:
             inside = known.copy()
             inside.variables[loop.var] = at
             for bind in _list_leading_binds(loop):
@@ -201,7 +247,7 @@ class BlockWalk:
             if (IdentityKey(loop.body), path, scalars) not in self.outcomes:
                 work = self.outcomes[IdentityKey(loop.body), path, scalars] = BlockCost()
                 self.walk_body(loop.body, inside, work)
-            times = count if loop.var in deciding else len(iterations)
+            times = count * len(iterations) // len(walked)
             found.add(self.outcomes[IdentityKey(loop.body), path, scalars], times)
         return found
 

@@ -13,6 +13,7 @@ from dataclasses import field
 from typing import Literal
 
 from tilec.analysis.trip_count import find_strides
+from tilec.analysis.usage import find_tensor_directions, find_writes
 from tilec.ir import tile
 from tilec.ir.rewrite import rewrite_expression
 from tilec.rewriting.fold_constants import compute_expr, fold_expr
@@ -23,8 +24,8 @@ Contents = Mapping[str, int | tuple[int, ...]]
 Corner = Literal["first", "last"]
 CORNERS: tuple[Corner, ...] = ("first", "last")
 """The blocks of a grid for which a loop's bounds are looked at."""
-MOST = 1 << 30
-"""No length that is assumed exceeds this."""
+MOST = 1 << 24
+"""No length that is assumed exceeds this: some more of it are still an int32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,12 @@ class KnownValues:
     def evaluate(self, expr: tile.Expr) -> int | None:
         """Return the value of an expression; None where it depends on something unknown."""
         if (value := compute_expr(expr, self.variables)) is not None:
-            return int(value)
+            return _convert_whole(value)
         if self.contents:
             expr = rewrite_expression(expr, self._replace_load)
         constants: dict[tile.Var, tile.Expr] = {var: tile.int32_const(at) for var, at in self.variables.items()}
         found = fold_expr(tile.substitute_variables(expr, constants))
-        return int(found.value) if isinstance(found, tile.Const) else None
+        return _convert_whole(found.value) if isinstance(found, tile.Const) else None
 
     def bind(self, stmt: tile.Bind) -> None:
         """Add the variable's value, if it is known."""
@@ -62,10 +63,10 @@ class KnownValues:
             self.scalars[store.buffer.name] = value
 
     def forget(self, body: tuple[tile.Stmt, ...]) -> None:
-        """Forget the scalars that some of these statements assign."""
-        for stmt in tile.walk_statements(body):
-            if (store := find_scalar_store(stmt)) is not None:
-                self.scalars.pop(store.buffer.name, None)
+        """Forget the scalars that some of these statements write."""
+        for stmt in body if self.scalars else ():
+            for buffer in find_writes(stmt):
+                self.scalars.pop(buffer.name, None)
 
     def _replace_load(self, expr: tile.Expr) -> tile.Expr:
         """Return the value of an element as a constant, if it is known; anything else as it is."""
@@ -79,26 +80,37 @@ class KnownValues:
     def _find_element(self, load: tile.Load, elements: tuple[int, ...]) -> int | None:
         """Return the element of a tensor that is loaded; None where its indices are unknown or outside."""
         place = 0
-        for index, extent in zip(load.indices, load.buffer.extents, strict=True):
-            at = self.evaluate(index)
-            if at is None or not isinstance(extent, int) or not 0 <= at < extent:
+        for axis, (index, extent) in enumerate(zip(load.indices, load.buffer.extents, strict=True)):
+            at, size = self.evaluate(index), extent if isinstance(extent, int) else self.evaluate(extent)
+            # The place of an element does not depend on the first extent.
+            if at is None or (size is None and axis) or not 0 <= at < (MOST if size is None else size):
                 return None
-            place = place * extent + at
+            place = place * (size or 1) + at
         return elements[place] if place < len(elements) else None
 
 
+def _convert_whole(value: float) -> int | None:
+    """Return a value as a whole number; None if it is none."""
+    return int(value) if isinstance(value, int) or value.is_integer() else None
+
+
 def find_scalar_store(stmt: tile.Stmt) -> tile.Store | None:
-    """Return the store of a nest that assigns a fragment of one element; None for any other statement."""
+    """Return the store of a nest that only assigns a whole number in a fragment of one element; else None."""
     match stmt:
-        case tile.Parallel(body=(tile.Store(buffer=buffer) as store,)) if buffer.scope == "fragment":
+        case tile.Parallel(body=(tile.Store(buffer=buffer) as store,)) if (
+            buffer.scope == "fragment" and not buffer.dtype.is_float
+        ):
             return store if math.prod(extent for extent in buffer.extents if isinstance(extent, int)) == 1 else None
         case _:
             return None
 
 
 def assigns_scalars(loop: tile.For) -> bool:
-    """Return whether a loop assigns fragments of one element."""
-    return any(find_scalar_store(stmt) is not None for stmt in tile.walk_statements(loop.body))
+    """Return whether a loop assigns fragments of one element, and runs all of its iterations."""
+    inside = list(tile.walk_statements(loop.body))
+    return any(find_scalar_store(stmt) is not None for stmt in inside) and not any(
+        isinstance(stmt, tile.Break) for stmt in inside
+    )
 
 
 # ---- contents that nobody has given ----------------------------------------------------------------------------------
@@ -107,76 +119,102 @@ def assigns_scalars(loop: tile.For) -> bool:
 def assume_contents(kernel: tile.Kernel, sizes: Mapping[tile.Var, int], given: Contents) -> dict[str, int]:
     """Return a value for each tensor of whole numbers that bounds loops and whose contents are not given: half of the
     largest one with which a loop stays inside what it indexes, in the first block and in the last. Tensors for which
-    that says nothing are left out: the differences of their elements may matter, or a loop indexes nothing by its
-    variable."""
+    that says nothing are left out: a loop has no iterations if all elements are alike, as between two offsets, or
+    indexes nothing by its variable."""
     found: dict[str, int] = {}
     for loop, tensors in _find_loops_bounded_by_tensors(kernel):
         limits = [-(-extent // abs(by)) * loop.step for by, extent in find_strides(loop) if by]
-        for name in tensors if limits else ():
-            if name in given:
-                continue
-            largest = _find_largest(kernel, loop, name, min(limits), sizes, given)
-            if largest is not None:
+        for name in sorted(tensors - given.keys()) if limits else ():
+            bounds = _TensorBounds(kernel, loop, name, sizes, given)
+            largest = bounds.find_largest(min(limits))
+            if largest is not None and bounds.has_iterations(max(largest // 2, 1)):
                 found[name] = min(max(largest // 2, 1), found.get(name, MOST))
     return found
 
 
 def _find_loops_bounded_by_tensors(kernel: tile.Kernel) -> Iterator[tuple[tile.For, set[str]]]:
-    """Yield the loops whose bounds depend on elements of tensors, also through definitions, and the tensors' names."""
+    """Yield the loops whose bounds depend on elements of tensors that are only read, and the tensors' names."""
     values: dict[tile.Var, tile.Expr] = {
         stmt.var: stmt.value for stmt in tile.walk_statements(kernel.body) if isinstance(stmt, tile.Bind)
     }
+    known: dict[tile.Var, set[str]] = {}
 
     def find_tensors(expr: tile.Expr) -> set[str]:
         """Return the names of the tensors whose elements an expression depends on, also through definitions."""
         names = {load.buffer.name for load in tile.walk_expr(expr) if isinstance(load, tile.Load)}
-        inside = (values[var] for var in tile.find_variables(expr) if var in values)
-        return names.union(*map(find_tensors, inside))
+        for var in tile.find_variables(expr) & values.keys():
+            if var not in known:
+                known[var] = set()
+                known[var] = find_tensors(values[var])
+            names |= known[var]
+        return names
 
-    whole = {p.name for p in kernel.params if isinstance(p, tile.Buffer) and not p.dtype.is_float}
+    directions = find_tensor_directions(kernel)
+    tensors = (p for p in kernel.params if isinstance(p, tile.Buffer) and not p.dtype.is_float)
+    whole = {tensor.name for tensor in tensors if directions[tensor.name] == "in"}
     for stmt in tile.walk_statements(kernel.body):
         if isinstance(stmt, tile.For) and (names := (find_tensors(stmt.start) | find_tensors(stmt.stop)) & whole):
             yield stmt, names
 
 
-def _find_largest(
-    kernel: tile.Kernel, loop: tile.For, name: str, limit: int, sizes: Mapping[tile.Var, int], given: Contents
-) -> int | None:
-    """Return the largest value of the tensor's elements with which the loop stops at `limit` or before, by bisection;
-    None where no value exceeds it, or the stop is unknown."""
+class _TensorBounds:
+    """The bounds of a loop if all elements of a tensor have one value, in the first block of the grid and in the
+    last."""
 
-    def stops_inside(value: int) -> bool | None:
-        """Return whether the loop stops at the limit or before if all elements have this value; None if unknown."""
-        known = KnownValues({**given, name: value}, dict(sizes))
-        stops = [_find_stop(kernel, loop, known.copy(), corner) for corner in CORNERS]
-        return None if None in stops else all(stop is not None and stop <= limit for stop in stops)
+    def __init__(
+        self, kernel: tile.Kernel, loop: tile.For, name: str, sizes: Mapping[tile.Var, int], given: Contents
+    ) -> None:
+        self.kernel, self.loop, self.name, self.sizes, self.given = kernel, loop, name, sizes, given
 
-    if stops_inside(MOST) is not False:
-        return None
-    low, high = 0, MOST
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if stops_inside(middle) else (low, middle)
-    return low
-
-
-def _find_stop(kernel: tile.Kernel, wanted: tile.For, known: KnownValues, corner: Corner) -> int | None:
-    """Return where a loop stops in the first block and the first iterations of the loops around it, or in the last."""
-    last = corner == "last"
-    for var, extent in zip(kernel.block_vars, kernel.grid, strict=False):
-        if last and not isinstance(extent, int):
+    def find_largest(self, limit: int) -> int | None:
+        """Return the largest value with which the loop stops at `limit` or before; None where no value exceeds it, or
+        the stop is unknown, or does not grow with the value."""
+        low, high, before = 0, 1, -MOST
+        while (stop := self._find_last_stop(high)) is not None and before <= stop <= limit:
+            if high >= MOST:
+                return None
+            low, high, before = high, 2 * high, stop
+        if stop is None or stop < before:
             return None
-        known.variables[var] = int(extent) - 1 if last and isinstance(extent, int) else 0
-    for stmt in tile.walk_statements(kernel.body):
-        match stmt:
-            case tile.Bind():
-                known.bind(stmt)
-            case tile.For() if stmt is wanted:
-                return known.evaluate(stmt.stop)
-            case tile.For(var=var, start=start, stop=stop):
-                at = known.evaluate(stop) if last else known.evaluate(start)
-                if at is not None:
-                    known.variables[var] = max(at - 1, 0) if last else at
-            case _:
-                pass
-    return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            stop = self._find_last_stop(middle)
+            low, high = (middle, high) if stop is not None and stop <= limit else (low, middle)
+        return low
+
+    def has_iterations(self, value: int) -> bool:
+        """Return whether the loop runs in the first block or in the last."""
+        return any(start < stop for start, stop in self._find_bounds(value))
+
+    def _find_last_stop(self, value: int) -> int | None:
+        """Return the larger of the stops in both blocks; None where one is unknown."""
+        bounds = self._find_bounds(value)
+        return max(stop for _, stop in bounds) if len(bounds) == len(CORNERS) else None
+
+    def _find_bounds(self, value: int) -> list[tuple[int, int]]:
+        """Return start and stop of the loop in each of the blocks in which both are known."""
+        contents = {**self.given, self.name: value}
+        found = (self._find_bounds_at(KnownValues(contents, dict(self.sizes)), corner) for corner in CORNERS)
+        return [bounds for bounds in found if bounds is not None]
+
+    def _find_bounds_at(self, known: KnownValues, corner: Corner) -> tuple[int, int] | None:
+        """Return start and stop in the first block and the first iterations of the loops around it, or the last."""
+        last = corner == "last"
+        for var, extent in zip(self.kernel.block_vars, self.kernel.grid, strict=False):
+            if last and not isinstance(extent, int):
+                return None
+            known.variables[var] = int(extent) - 1 if last and isinstance(extent, int) else 0
+        for stmt in tile.walk_statements(self.kernel.body):
+            match stmt:
+                case tile.Bind():
+                    known.bind(stmt)
+                case tile.For(start=start, stop=stop) if stmt is self.loop:
+                    bounds = known.evaluate(start), known.evaluate(stop)
+                    return None if bounds[0] is None or bounds[1] is None else (bounds[0], bounds[1])
+                case tile.For(var=var, start=start, stop=stop):
+                    at = known.evaluate(stop) if last else known.evaluate(start)
+                    if at is not None:
+                        known.variables[var] = max(at - 1, 0) if last else at
+                case _:
+                    pass
+        return None

@@ -96,7 +96,7 @@ class LaunchTimer:
         timer = BlockTimer(self.walk, lambda loop: stages[IdentityKey(loop)], loading, self.machine)
 
         def count_loop(loop: For, trip_count: int, neighbours: int) -> int:
-            """Return the cycles of a loop: by its levels, and at least its first load and the bounds of its intervals."""
+            """Return the cycles of a loop by its levels, but at least its first load and bounded intervals."""
             by_levels = timer.count_level_cycles(loop, trip_count, neighbours)
             least = self.intervals.get(IdentityKey(loop), 0)
             first = timer.get_nest(loop, trip_count).levels[0]
