@@ -173,16 +173,22 @@ def _(CB: Array, X: Array, dt: Array, decay: Array, C: Array, begins: Array, ski
     noise=2e-2,
 )  # fmt: skip
 def _(Q: Array, K: Array, V: Array, gate: Array, beta: Array, chunk: int) -> Outputs:
+    return {"O": _apply_delta_rule(Q, K, V, gate[..., None], beta, chunk)}
+
+
+def _apply_delta_rule(Q: Array, K: Array, V: Array, gate: Array, beta: Array, chunk: int) -> Array:
+    """Go through the gated delta rule position by position. `gate` are the running sums over each chunk, of all
+    channels of the keys together or of each."""
     state = np.zeros((*K.shape[:2], K.shape[3], V.shape[3]))
     O = np.empty_like(V)
     for t in range(K.shape[2]):
         before = gate[:, :, t - 1] if t % chunk else 0
-        state *= np.exp(gate[:, :, t] - before)[..., None, None]
+        state *= np.exp(gate[:, :, t] - before)[..., None]
         k = K[:, :, t]
         new = beta[:, :, t, None] * (V[:, :, t] - np.einsum("bhd,bhde->bhe", k, state))
         state += k[..., None] * new[..., None, :]
         O[:, :, t] = np.einsum("bhd,bhde->bhe", Q[:, :, t], state) / math.sqrt(K.shape[3])
-    return {"O": O}
+    return O
 
 
 def _unit(vectors: Array) -> Array:
@@ -212,16 +218,7 @@ def _(Q: Array, K: Array, K_scale: Array, weights: Array) -> Outputs:
     noise=2e-2,
 )  # fmt: skip
 def _(Q: Array, K: Array, V: Array, gate: Array, beta: Array, chunk: int) -> Outputs:
-    state = np.zeros((*K.shape[:2], K.shape[3], V.shape[3]))
-    O = np.empty_like(V)
-    for t in range(K.shape[2]):
-        before = gate[:, :, t - 1] if t % chunk else 0
-        state *= np.exp(gate[:, :, t] - before)[..., None]
-        k = K[:, :, t]
-        new = beta[:, :, t, None] * (V[:, :, t] - np.einsum("bhd,bhde->bhe", k, state))
-        state += k[..., None] * new[..., None, :]
-        O[:, :, t] = np.einsum("bhd,bhde->bhe", Q[:, :, t], state) / math.sqrt(K.shape[3])
-    return {"O": O}
+    return {"O": _apply_delta_rule(Q, K, V, gate, beta, chunk)}
 
 
 def _sum_channels(values: Array, chunk: int) -> Array:

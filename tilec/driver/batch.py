@@ -180,5 +180,5 @@ def _compile_observed(job: CompileJob, observer: Observer) -> CompileResult:
     made = CompileResult(job.source, observer.texts, result.manifests, result.entries, shown, seconds, failed)
     if not job.report:
         return made
-    reports, codes = driver.build_reports(result), driver.find_library_loop_codes(result)
-    return replace(made, reports=reports, loop_codes=codes)
+    codes = driver.find_library_loop_codes(result)
+    return replace(made, reports=driver.build_reports(result, codes=codes), loop_codes=codes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -205,12 +205,15 @@ def _collect_all_mistakes(source: SourceFile, options: CompileOptions) -> Iterat
 
 
 def build_reports(
-    library: Library, sizes: Mapping[str, int] | None = None, contents: Contents | None = None
+    library: Library,
+    sizes: Mapping[str, int] | None = None,
+    contents: Contents | None = None,
+    codes: Sequence[LoopCode] | None = None,
 ) -> tuple[Report, ...]:
     """Predict each kernel's performance at `sizes`, else assumed ones; raise `wrong-launch` if one has no blocks.
 
     `contents` are those of tensors that decide how often loops run. Without sizes and contents the prediction says what
-    it assumes.
+    it assumes. `codes` is the machine code of its loops, read from the cubin if it is not given.
     """
     from math import prod
 
@@ -221,7 +224,7 @@ def build_reports(
 
     _check_contents(library, contents or {})
     registers = {entry.name: entry.registers for entry in library.entries}
-    codes = list(select_slowest_roles(find_library_loop_codes(library)))
+    slowest = list(select_slowest_roles(find_library_loop_codes(library) if codes is None else codes))
     found = []
     for planned, manifest in zip(library.plans, library.manifests, strict=True):
         schedules = [ScheduledLoop(p.loop, p.solution.schedule) for p in planned.loops]
@@ -237,7 +240,7 @@ def build_reports(
         kernel = planned.assignment, schedules, planned.target, grid, threads, smem, of_thread, known
         intervals = {
             code.place.line: MachineInterval(round(code.interval.cycles), len(code.code.body) // code.code.unrolled)
-            for code in codes
+            for code in slowest
             if code.kernel == manifest.entry
         }
         found.append(build_report(*kernel, contents, assumes_sizes=assumes_sizes, intervals=intervals))

@@ -139,6 +139,10 @@ class Target:
         """Return the value of the machine's limit of this name; raises `InternalError` if it has none."""
         return self._find_named(self.limits, name, "limit").value
 
+    def find_limit(self, name: str) -> int:
+        """Return the value of the machine's limit of this name; 0, for unknown, if it has none."""
+        return next((limit.value for limit in self.limits if limit.name == name), 0)
+
     def slot(self, name: str) -> Slot:
         return self._find_named(self.slots, name, "slot")
 

@@ -148,9 +148,9 @@ def _report_page(
 
     observer = driver.Observer()
     library = driver.build_library(source, options, observer)
-    reports = driver.build_reports(library, wanted.sizes, wanted.contents)
-    show_diagnostics(observer.warnings, source)
     codes = driver.find_library_loop_codes(library)
+    reports = driver.build_reports(library, wanted.sizes, wanted.contents, codes)
+    show_diagnostics(observer.warnings, source)
     for each in reports:
         show_tables([*make_report_tables(each), *make_loop_code_tables(each.kernel, codes)])
     if wanted.counters:

@@ -123,9 +123,8 @@ class BlockWalk:
         self.given = contents or {}
         self.assumed = assume_contents(assignment.kernel, self.sizes, self.given)
         self.steps_left = MAX_STEPS
-        limits = {limit.name: limit.value for limit in target.limits}
         # A statement that waits for what it loads itself meets a path that is not full.
-        self.load_wait = limits.get("tma_latency_cycles", UNLIMITED)
+        self.load_wait = target.find_limit("tma_latency_cycles") or UNLIMITED
         self.whole = {IdentityKey(loop) for loop in whole}
         self.prices: dict[IdentityKey[tile.Stmt], StatementPrice] = {}
         self.deciding: dict[IdentityKey[tile.For], tuple[frozenset[tile.Var], frozenset[tile.Var]]] = {}
@@ -513,11 +512,11 @@ def build_machine(target: Target, loaded: int = 0, tensor_bytes: int = 1) -> Mac
     default each block reads bytes of its own.
 
     L2 delivers more bytes a cycle where blocks read the same ones: these come from the nearer half of the cache."""
-    limits = {limit.name: limit.value for limit in target.limits}
-    l2_rate = limits["l2_bytes_per_cycle"]
+    l2_rate = target.limit("l2_bytes_per_cycle")
     if loaded >= REREAD * tensor_bytes:
-        l2_rate = max(limits.get("l2_shared_bytes_per_cycle", 0), l2_rate)
-    return Machine(limits["sms"], l2_rate, limits.get("dram_bytes_per_cycle", 0), limits.get("launch_cycles", 0))
+        l2_rate = max(target.find_limit("l2_shared_bytes_per_cycle"), l2_rate)
+    rates = l2_rate, target.find_limit("dram_bytes_per_cycle")
+    return Machine(target.limit("sms"), *rates, target.find_limit("launch_cycles"))
 
 
 def read_occupancy_limits(target: Target) -> OccupancyLimits:
@@ -554,6 +553,5 @@ def count_tensor_bytes(buffer: tile.Buffer, sizes: Mapping[str, int] | None = No
 
 def read_clock(target: Target) -> Clock:
     """Return the clocks that a target's file gives."""
-    limits = {limit.name: limit.value for limit in target.limits}
-    names = ("light_clock_mhz", "free_clock_mhz")
-    return Clock(limits["clock_mhz"], limits["tensor_clock_mhz"], *(limits.get(name, 0) for name in names))
+    load = target.limit("clock_mhz"), target.limit("tensor_clock_mhz")
+    return Clock(*load, target.find_limit("light_clock_mhz"), target.find_limit("free_clock_mhz"))

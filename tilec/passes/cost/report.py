@@ -147,6 +147,12 @@ class Report:
         return max(self.by_levels, self.by_schedule, key=self.at)
 
     @property
+    def after_launch(self) -> Prediction:
+        """The predicted time from the start of the first block on."""
+        start, found = self.launch_cycles, self.predicted
+        return Prediction(found.compute - start, found.memory - start, found.waves)
+
+    @property
     def achieved(self) -> float:
         """The fraction of the roofline that the prediction reaches."""
         return self.roofline / max(self.predicted.cycles, 1)
