@@ -74,7 +74,9 @@ MOST_MIB = 55
 MADE_OF = "made_of"
 """The file in a complete stage that says of which sources it was made."""
 REAL_SIZES = ROOT / "benchmarks" / "results" / "h200-2026-11-26" / "workloads.json"
-"""The workloads at real sizes, and the decisions that each was timed with another way."""
+"""Workloads at real sizes, and the decisions that each was timed with another way."""
+MORE_SIZES = ROOT / "benchmarks" / "more_sizes.json"
+"""Workloads that were added later, in the same form."""
 TOKENS, HIDDEN = 16384, 2048
 """Of attention forward: so many in all, and as many heads as make this width."""
 
@@ -429,6 +431,7 @@ SWITCHES = (
     "--no-overlap", "--no-ping-pong", "--subtile none", "--subtile 2", "--no-stages-by-occupancy", "--no-epilogue-warp",
     "--no-stmatrix", "--arrivals thread", "--no-split-loops", "--no-pdl", "--no-persistent --cluster 2x1",
     "--no-persistent --cluster none", "--no-persistent --pipeline-strategy none", "--no-persistent --no-overlap",
+    "num_stages=2", "num_stages=3", "num_stages=4", "num_stages=5",
 )  # fmt: skip
 """Options with which each workload is timed beside what the compiler decides by itself."""
 
@@ -438,7 +441,7 @@ def write_workloads(folder: Path, pattern: str, note: Callable[[str], None]) -> 
     folder has already are kept."""
     cases = read_cases(folder) if (folder / "cases.json").exists() else []
     known = {case.name for case in cases}
-    for one in json.loads(REAL_SIZES.read_text(encoding="utf-8"))["cases"]:
+    for one in read_workloads():
         if fnmatch.fnmatch(one["name"], pattern) and one["name"] not in known:
             note(one["name"])
             made = alternatives(one, note)
@@ -455,11 +458,17 @@ def write_workloads(folder: Path, pattern: str, note: Callable[[str], None]) -> 
     index(folder, cases)
 
 
+def read_workloads() -> list[dict[str, Any]]:
+    """Return the workloads at real sizes: name, kernel, constants, work and unit, and the options to try, if any."""
+    files = (REAL_SIZES, MORE_SIZES)
+    return [one for file in files for one in json.loads(file.read_text(encoding="utf-8"))["cases"]]
+
+
 def alternatives(one: Mapping[str, Any], note: Callable[[str], None]) -> dict[str, driver.Build]:
     """Return the builds of a workload by what was asked of the compiler, each cubin once, as decided first."""
     source = SourceFile(Path(one["kernel"]).name, (ROOT / one["kernel"]).read_text(encoding="utf-8"))
     made: dict[str, driver.Build] = {}
-    for label in dict.fromkeys((*one["variants"], *SWITCHES)):
+    for label in dict.fromkeys((*one.get("variants", {"as decided": {}}), *SWITCHES)):
         words = "" if label.startswith("as decided") else label.removesuffix(" (as decided)")
         try:
             built = driver.build_kernel(source, options_of(words, one["constants"]), driver.Observer())

@@ -42,6 +42,10 @@ EXPERTS = {8: (1500, 300, 1024, 900, 2100, 64, 1280, 1024), 64: (128, 384, 200, 
 BACKWARD = {"lse": uniform(9.0, 10.0), "delta": normal(0.1)}
 SCALES = {"A": normal(0.5), "B": normal(0.5), "A_scale": uniform(0.01, 0.02), "B_scale": uniform(0.01, 0.02)}
 MAMBA = {"dt": uniform(0.0, 1.0), "decay": {"make": "running", "low": -0.1, "high": 0.0}}
+DELTA: Mapping[str, Recipe] = {
+    "K": {"make": "unit"}, "gate": {"make": "running", "low": -0.1, "high": 0.0, "chunk": 64},
+    "beta": uniform(0.0, 1.0),
+}  # fmt: skip
 WEIGHT = {"weight": normal(0.03)}
 BYTES = integers(0, 256)
 SMALL = {name: normal(0.3) for name in "QKV"}
@@ -58,6 +62,8 @@ BY_KERNEL: Mapping[str, Mapping[str, Recipe]] = {
     "samples/gemm/stream_k.tl": {"C": ZERO},
     "samples/rows/gemv_transposed.tl": {"y": ZERO},
     "samples/rows/column_sum.tl": {"total": ZERO},
+    "samples/gemm/int8.tl": {"A": integers(-8, 8), "B": integers(-8, 8), "factor": uniform(0.001, 0.002)},
+    "samples/rows/top_p.tl": {"X": uniform(0.0, 1.0), "p": uniform(0.5, 0.95), "draws": uniform(0.0, 1.0)},
     "samples/attention/varlen.tl": {"starts": values(*STARTS)},
     "samples/attention/backward_dkdv.tl": BACKWARD,
     "samples/attention/backward_dq.tl": BACKWARD,
@@ -70,14 +76,16 @@ BY_KERNEL: Mapping[str, Mapping[str, Recipe]] = {
     "samples/models/conv2d_im2col.tl": WEIGHT,
     "samples/alcop/conv2d.tl": WEIGHT,
     "samples/alcop/conv3d.tl": WEIGHT,
-    "samples/models/gated_delta_rule.tl": {
-        "K": {"make": "unit"}, "gate": {"make": "running", "low": -0.1, "high": 0.0, "chunk": 64},
-        "beta": uniform(0.0, 1.0),
-    },
+    "samples/models/kda_chunk.tl": DELTA,
+    "samples/models/kda_chunk_backward.tl": {**DELTA, "dQ": ZERO, "dK": ZERO, "dgate": ZERO, "dbeta": ZERO},
+    "samples/models/lightning_indexer.tl": {"K_scale": uniform(0.01, 0.02), "weights": normal(0.1)},
+    "samples/models/gated_delta_rule.tl": DELTA,
 }  # fmt: skip
 """What does not depend on a size."""
 OTHER_PRODUCTS = ("samples/gemm/swiglu.tl", "samples/rows/gemv_transposed.tl")
 """With a K, and without a matrix B."""
+DECODING = tuple(f"samples/attention/{name}.tl" for name in ("decode_split", "mla_decode", "mla_split"))
+"""With the length of each sequence as a tensor."""
 SCALARS: Mapping[str, Mapping[str, float]] = {
     "samples/attention/varlen.tl": {"tokens": STARTS[-1]},
     "samples/elementwise/chain.tl": {"a": 0.75, "b": -0.5},
@@ -92,8 +100,17 @@ def recipes(kernel: str, sizes: Mapping[str, Any]) -> dict[str, Recipe]:
         found["B"] = normal(sizes["K"] ** -0.5)  # as small as weights are: sums stay in range
     if kernel == "samples/gemm/grouped.tl":
         found |= {"B": normal(1 / 64), "sizes": values(*EXPERTS[sizes["groups"]])}
-    if kernel in ("samples/attention/decode_split.tl", "samples/attention/mla_decode.tl"):
+    if kernel == "samples/gemm/moe_grouped.tl":
+        found |= {"ids": integers(0, sizes["tokens"]), "weights": uniform(0.0, 1.0), "C": ZERO}
+        found["sizes"] = values(*EXPERTS[sizes["groups"]])
+    if kernel in DECODING:
         found["lengths"] = full(sizes["longest"])
+    if kernel == "samples/attention/decode_paged.tl":
+        found |= {"table": integers(0, sizes["pages"]), "lengths": full(sizes["most"] * sizes["page_size"])}
+    if kernel == "samples/attention/native_sparse.tl":
+        found["blocks"] = {"make": "lists", "of": sizes["S"] // 64}
+    if kernel == "samples/rows/cross_entropy.tl":
+        found["label"] = integers(0, sizes["N"])
     if kernel == "samples/attention/block_sparse.tl":
         found |= {"blocks": {"make": "lists", "of": sizes["S"] // 64}, "counts": full(sizes["most"])}
     if kernel == "samples/elementwise/embedding.tl":

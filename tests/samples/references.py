@@ -288,7 +288,7 @@ def _(X: Array, cosine: Array, sine: Array) -> Outputs:
     return {"Y": np.concatenate([a * c - b * s, b * c + a * s], axis=2)}
 
 
-@sample("elementwise/hadamard", M=2, N=64, threads=32)
+@sample("elementwise/hadamard", M=6, N=512)
 def _(X: Array) -> Outputs:
     H = np.ones((1, 1))
     while len(H) < X.shape[1]:

@@ -42,6 +42,13 @@ def _fold_statement(stmt: tile.Stmt, prune: bool) -> tile.Stmt | tuple[tile.Stmt
     return () if prune and _does_nothing(stmt) else stmt
 
 
+def fold_statement(stmt: tile.Stmt) -> tile.Stmt:
+    """Return a statement, and all inside it, with constants folded and none of them dropped."""
+    folded = _fold_statement(stmt, prune=False)
+    assert isinstance(folded, tile.Stmt), "only what is pruned becomes several statements"
+    return folded
+
+
 def _does_nothing(stmt: tile.Stmt) -> bool:
     """Return whether a statement has no effect: an empty body, no iterations, or a condition that never holds."""
     match stmt:

@@ -39,6 +39,7 @@ from tilec.passes.memory.multicast import get_multicast_axes
 from tilec.passes.memory.prefetch_tiles import TileLoad, count_prefetched_versions, find_tile_loads, is_prefetched
 from tilec.passes.memory.privatise import add_private_copies
 from tilec.passes.memory.shared_reuse import find_tiles_over_rings
+from tilec.rewriting.fold_constants import fold_statement
 from tilec.rewriting.substitution import substitute_stmt
 from tilec.support.diagnostics import InternalError
 from tilec.support.options import Arrivals
@@ -407,12 +408,23 @@ class Expander:
         return warp.Forever((branch,), span=loop.span)
 
     def instantiate_body(self, loop: tile.For, value: tile.Expr) -> tuple[tile.Stmt, ...]:
-        """Return the loop's body for this value of its variable, with new variables for its binds."""
+        """Return the loop's body for this value of its variable, folded, with new variables for its binds.
+
+        A bind that is constant in this copy is dropped, and its value stands where its variable stood: so it may say
+        which register of a local array is meant.
+        """
         values: dict[tile.Var, tile.Expr] = {loop.var: value}
         for stmt in tile.walk_statements(loop.body):
             if isinstance(stmt, tile.Bind):  # each copy has its own
                 values[stmt.var] = self.copy_variable(stmt.var)
-        return tuple(substitute_stmt(s, values) for s in loop.body)
+        made: list[tile.Stmt] = []
+        for stmt in loop.body:
+            copy = fold_statement(substitute_stmt(stmt, values))
+            if isinstance(stmt, tile.Bind) and isinstance(copy, tile.Bind) and isinstance(copy.value, tile.Const):
+                values[stmt.var] = copy.value
+            else:
+                made.append(copy)
+        return tuple(made)
 
     def find_schedule(self, loop: tile.For) -> ScheduledLoop:
         """Return a pipelined loop with its schedule; an unrolled copy gets the schedule of the loop as written.
