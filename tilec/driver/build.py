@@ -104,7 +104,8 @@ def build_kernel(source: SourceFile, options: CompileOptions, observer: Observer
     with _observe_compilation(source, options, observer):
         with _collect_all_mistakes(source, options):
             file = engine.advance_kernels(engine.read_file(source, options, observer, is_single=True), observer)
-        library = _make_library(engine.link_kernels(file, observer))
+        file = engine.link_kernels(file, observer)
+        library = _make_library(file)
     (work,) = file.kernels
     schedules = tuple(planned.solution.schedule for planned in work.loops)
     made = library.ptx, library.cubin, library.manifests[0], library.entries

@@ -242,6 +242,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Lints("lint-warp", _LINTS, gives="warp"),
     Pass("emit-ptx", _ENDS, writes=("ptx_module",)),
     FilePass("join-modules", _ENDS),
+    FilePass("raise-occupancy", _ENDS),
     FilePass("print-ptx", _ENDS, gives="ptx"),
     FilePass("assemble-cubin", _ENDS, gives="cubin"),
 )

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 
-CONTENDED_SLOTS = ("tc_and_mma", "xu")
+CONTENDED_SLOTS = ("tc_and_mma",)
 LEAST_SHARE = 1 / 16
 """The least part of a group's use of the unit by which an op belongs to the group's turn."""
 
