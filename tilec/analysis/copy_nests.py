@@ -12,11 +12,12 @@ from operator import itemgetter
 from tilec.analysis.trip_count import get_static_trip_count
 from tilec.analysis.usage import find_reads
 from tilec.ir import tile
-from tilec.ir.affine import affine_form, row_divisor
+from tilec.ir.affine import Affine, affine_form, row_divisor
 from tilec.ir.types import BOOL, INT32
 from tilec.ops import registry
 from tilec.ops.copies.copy import Copy
 from tilec.rewriting.fold_constants import fold_expr
+from tilec.rewriting.substitution import substitute_stmt
 from tilec.support.records import dataclass
 
 
@@ -161,16 +162,25 @@ class GatheredCopy:
         if not self.in_rows:
             return False
         var, (*others, last) = self.vars[-1], self.load.indices
-        first = affine_form(tile.substitute_variables(last, {var: tile.int32_const(0)})).divisor
+        first, *following = _list_forms_of_run(last, var, run)
         into = affine_form(self.destination.start[-1]).divisor
         row = self.destination.buffer.shape[-1]
-        aligned = (self.extents[-1], first, into, row, together, row_divisor(self.load.buffer))
+        aligned = (self.extents[-1], first.divisor, into, row, together, row_divisor(self.load.buffer))
         if any(length % run for length in aligned):
             return False
-        moves = [(atom, factor) for atom, factor in affine_form(last).terms if var in set(tile.walk_expr(atom))]
-        if moves != [(var, 1)] or any(var in set(tile.walk_expr(index)) for index in others):
+        if any(replace(first, constant=first.constant + by) != form for by, form in enumerate(following, 1)):
+            return False
+        if any(len(set(_list_forms_of_run(index, var, run))) > 1 for index in others):
             return False
         return is_constant_per_run(self.condition, var, run)
+
+
+def _list_forms_of_run(index: tile.Expr, var: tile.Var, run: int) -> list[Affine]:
+    """Return the affine forms of an index at each place of an aligned run of `run` values of the variable. A quotient
+    by a multiple of `run`, as `(32 * ko + j) // C`, has one form at all of them."""
+    start = tile.Binary("mul", var, tile.int32_const(run), INT32)
+    places = (tile.Binary("add", start, tile.int32_const(place), INT32) for place in range(run))
+    return [affine_form(tile.substitute_variables(index, {var: place})) for place in places]
 
 
 def is_constant_per_run(condition: tile.Expr, var: tile.Var, run: int) -> bool:
@@ -182,7 +192,11 @@ def is_constant_per_run(condition: tile.Expr, var: tile.Var, run: int) -> bool:
             return is_constant_per_run(a, var, run) and is_constant_per_run(b, var, run)
         case tile.Unary(op="not", a=a):
             return is_constant_per_run(a, var, run)
-        case tile.Binary(op="lt" | "ge" | "le" | "gt" as op, a=a, b=b) if a.dtype == INT32:
+        case tile.Binary(op="lt" | "ge" | "le" | "gt" | "eq" | "ne" as op, a=a, b=b) if a.dtype == INT32:
+            if all(len(set(_list_forms_of_run(side, var, run))) == 1 for side in (a, b)):
+                return True
+            if op in ("eq", "ne"):
+                return False
             form = affine_form(tile.Binary("sub", a, b, INT32))
             moves = [factor for atom, factor in form.terms if var in set(tile.walk_expr(atom))]
             if ((var, 1) not in form.terms and (var, -1) not in form.terms) or len(moves) != 1:
@@ -246,9 +260,16 @@ def analyse_gather(nest: tile.Parallel) -> GatheredCopy | str:
     """Return the nest as a gather from a tensor to a shared tile, or a text that says why cp.async cannot do it."""
     if any(isinstance(stmt, tile.If) for stmt in nest.body):
         return "it stores under `if`; write T.if_then_else(condition, element, 0), which stores 0 otherwise"
-    if len(nest.body) != 1 or not isinstance(nest.body[0], tile.Store) or nest.body[0].atomic is not None:
+    *binds, store = nest.body
+    if not isinstance(store, tile.Store) or store.atomic is not None or store.previous is not None:
         return "it does more than store to one tile"
-    store = nest.body[0]
+    values: dict[tile.Var, tile.Expr] = {}
+    for bind in binds:
+        if not isinstance(bind, tile.Bind):
+            return "it does more than store to one tile"
+        values[bind.var] = tile.substitute_variables(bind.value, values)
+    store = substitute_stmt(store, values) if values else store
+    assert isinstance(store, tile.Store)
     if store.buffer.scope != "shared":
         return f"{store.buffer.name} is not a shared tile"
     load, condition = store.value, _TRUE
@@ -295,6 +316,26 @@ def analyse_gather(nest: tile.Parallel) -> GatheredCopy | str:
     if not variables or found.choose_width(0) is None:
         return f"no {CP_ASYNC_WIDTHS[-1]} bytes are contiguous in both, under one value of the condition"
     return found
+
+
+WIDE_CHUNK = 8
+"""The least bytes of a chunk for which a gather is made asynchronous unasked: by narrower ones it takes as many
+instructions as through registers."""
+
+
+def mark_gathers(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
+    """Return the body of a pipelined loop with nests that gather a tile in wide chunks as asynchronous copies: so they
+    overlap with what computes, as copies of boxes do."""
+    return tuple(
+        replace(stmt, asynchronous=True)
+        if isinstance(stmt, tile.Parallel)
+        and stmt.layout is None
+        and not stmt.is_per_thread
+        and isinstance(found := analyse_gather(stmt), GatheredCopy)
+        and (found.choose_width(0) or 0) >= WIDE_CHUNK
+        else stmt
+        for stmt in body
+    )
 
 
 _TRUE: tile.Expr = tile.Const(True, BOOL)

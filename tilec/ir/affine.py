@@ -94,7 +94,8 @@ def _collect_quotient(expr: tile.Binary, form: Affine, by: int, factor: int, ter
     common = math.gcd(by, *(coefficient for _, coefficient in rest))
     inner, left = divmod(form.constant % by, common)
     smaller = Affine(tuple((atom, coefficient // common) for atom, coefficient in rest), inner)
-    if smaller != form:
+    inside = set(tile.walk_expr(expr.a))
+    if smaller != form or any(atom not in inside for atom, _ in form.terms):  # the atoms may be simpler quotients
         dividend = add_exprs(smaller.without_constant(), tile.int32_const(inner))
         expr = tile.Binary(expr.op, dividend, tile.int32_const(by // common), INT32)
     terms[expr] = terms.get(expr, 0) + (factor if is_quotient else factor * common)

@@ -22,6 +22,7 @@ from tilec.ptx.assemble import EntryReport
 from tilec.ptx.module import Entry, Instruction, Module
 from tilec.ptx.text import print_module
 from tilec.sched.decision import Alternative, Decision
+from tilec.support.diagnostics import InternalError
 from tilec.support.options import DECIDING_LEVEL
 from tilec.target.table import Target
 
@@ -50,7 +51,10 @@ def raise_occupancy(file: FileState, observer: Observer) -> FileState:
     if not wanted:
         return replace(file, assembled=assembled)
     module = _request_blocks(file.module, wanted)
-    limited = assemble_ptx(file, print_module(module))
+    try:
+        limited = assemble_ptx(file, print_module(module))
+    except InternalError:  # an instruction alone, as a wide wgmma, may need more registers
+        return replace(file, assembled=assembled)
     kept = {report.name for report in limited.entries if _is_as_good(report, reports[report.name])}
     if not kept >= set(wanted):
         wanted = {name: blocks for name, blocks in wanted.items() if name in kept}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
+from tilec.analysis.copy_nests import mark_gathers
 from tilec.frontend.sema.compile_time.functions import bind_target
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate, reading, thread_values
@@ -188,8 +189,9 @@ def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, p
             requests, body, context.warn, context.converted_ifs, names, context.schedule_mistakes
         )
         pipelined = kind == "pipelined" or manual.num_stages is not None or manual.stage is not None
+        body = mark_gathers(manual.body) if pipelined and manual.stage is None else manual.body
         loop = replace(
-            loop, kind="pipelined" if pipelined else kind, body=manual.body, num_stages=manual.num_stages,
+            loop, kind="pipelined" if pipelined else kind, body=body, num_stages=manual.num_stages,
             stage=manual.stage, order=manual.order, scheduling_hints=manual.scheduling_hints,
         )  # fmt: skip
     context.out.append(loop)
