@@ -61,7 +61,8 @@ def test_threads_that_need_the_result_wait_for_it() -> None:
 
 def test_products_that_are_scaled_one_by_one_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one group adds up under the products of the other waits for no barrier of all."""
-    monkeypatch.setattr("tilec.passes.choices.choose_ping_pong.PING_PONG_CYCLES", 0)
+    for cycles in ("PING_PONG_CYCLES", "UNORDERED_CYCLES"):
+        monkeypatch.setattr(f"tilec.passes.choices.choose_ping_pong.{cycles}", 0)
     _, made = built(SAMPLES / "gemm/fp8_block_scaled.tl", "sm_90a")
     assert made.program.roles[0].ping_pong_barrier is not None
     barriers = [i.operands[0] for i in main_loop(made.ptx) if i.opcode == "bar.sync"]

@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from tilec.driver import build as driver
-from tilec.passes.choices.block_order import simulate_dynamic, simulate_persistent
+from tilec.ir.tile import Raster, Var
+from tilec.ir.types import INT32
+from tilec.passes.choices.block_order import BALANCING, list_places, simulate_dynamic, simulate_persistent
 from tilec.passes.cost.estimate import BlockEstimate, estimate_blocks
+from tilec.passes.grid.rasterise import AS_NUMBERED, locate_tile
+from tilec.rewriting.fold_constants import compute_expr
 from tilec.sched.decision import Decision
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions, TileScheduler
@@ -75,8 +79,23 @@ def test_the_machine_deals_out_what_differs_in_length() -> None:
     assert dealt.price < 0.9 * by_stride.price
 
 
-def test_where_a_stride_deals_them_out_the_order_stays() -> None:
-    assert decided("attention/causal.tl", asked="static", what="rasterisation").chosen == "x first"
+def test_where_a_stride_deals_them_out_long_blocks_meet_short_ones() -> None:
+    decision = decided("attention/causal.tl", asked="static", what="rasterisation")
+    stride, balanced = decision.alternatives
+    assert decision.chosen == balanced.answer != stride.answer and balanced.price < stride.price
+
+
+@pytest.mark.parametrize("raster", [AS_NUMBERED, *BALANCING, Raster(3), Raster(5, by_rows=False)])
+@pytest.mark.parametrize(("width", "depth"), [(1, 7), (6, 1), (5, 8), (8, 4)])
+def test_places_are_those_that_blocks_compute(raster: Raster, width: int, depth: int) -> None:
+    if 1 in (width, depth):
+        raster = AS_NUMBERED  # as `locate_tile`
+    number = Var("number", INT32)
+    located = [
+        [compute_expr(part, {number: at}) for part in locate_tile(number, width, depth, raster)]
+        for at in range(width * depth)
+    ]
+    assert [tuple(place) for place in located] == list_places(width, depth, raster)
 
 
 def test_blocks_of_one_length_go_in_panels() -> None:

@@ -12,6 +12,9 @@ from tilec.passes.cost.estimate import BlockEstimate
 Y_FIRST = Raster(1, by_rows=False)
 MAX_TILES = 1 << 14
 """The largest grid for which the duration of each block is estimated."""
+BALANCING = (Y_FIRST, Raster(2), Raster(4), Raster(8))
+"""The orders that let blocks of unlike length end together: along y, or in low panels of rows. Every other panel goes
+backwards, so that lengths that grow along x fall again."""
 LEAST_GAIN = Fraction(1, 100)
 """The fraction of the cycles or of the bytes that an order of blocks has to save."""
 
@@ -34,8 +37,28 @@ def simulate_persistent(tiles: Sequence[BlockEstimate], at_once: int, is_dealt: 
     return max(sum(durations[first::at_once]) for first in range(at_once))
 
 
-def order_by_columns(kernel: Kernel, tiles: Sequence[BlockEstimate]) -> list[BlockEstimate]:
-    """Return the blocks along y first."""
-    width, depth = (extent for extent in kernel.grid[:2] if isinstance(extent, int))
-    layers = [tiles[first : first + width * depth] for first in range(0, len(tiles), width * depth)]
-    return [each for layer in layers for x in range(width) for each in layer[x::width]]
+def order_blocks(kernel: Kernel, tiles: Sequence[BlockEstimate], raster: Raster) -> list[BlockEstimate]:
+    """Return the tiles of a grid, given in numbering order, in the order of a raster: for clusters, each cluster's
+    longest block."""
+    width, depth = (extent for extent in (*kernel.grid, 1)[:2] if isinstance(extent, int))
+    across, along, _ = kernel.cluster.extents
+    places = list_places(width // across, depth // along, raster)
+    found = []
+    for first in range(0, len(tiles), width * depth):
+        for x, y in places:
+            begins = (first + (y * along + row) * width + x * across for row in range(along))
+            found.append(max((tile for at in begins for tile in tiles[at : at + across]), key=lambda one: one.cycles))
+    return found
+
+
+def list_places(width: int, depth: int, raster: Raster) -> list[tuple[int, int]]:
+    """Return column and row of each cluster of a grid in the order of a raster: panel by panel, every other one
+    backwards (`grid.rasterise.locate_tile`)."""
+    if not raster.panel:
+        return [(x, y) for y in range(depth) for x in range(width)]
+    across, along = (width, depth) if raster.by_rows else (depth, width)
+    places = []
+    for which, low in enumerate(range(0, along, raster.panel)):
+        columns = range(across - 1, -1, -1) if which % 2 else range(across)
+        places += [(column, row) for column in columns for row in range(low, min(low + raster.panel, along))]
+    return places if raster.by_rows else [(row, column) for column, row in places]

@@ -24,10 +24,16 @@ from tilec.passes.choices.question import (
 from tilec.passes.cost.model import PING_PONG_CYCLES
 from tilec.passes.loop.build_problem import LoopProblem, PingPongVariants, find_ping_pong_loops, loops_to_schedule
 from tilec.passes.loop.explain_loops import name_ping_pong_decision
+from tilec.passes.loop.ping_pong import CONTENDED_SLOT
 from tilec.passes.state import KernelState
 from tilec.sched.lower_bounds.bounds import Bound, Bounds, Unschedulable, compute_bounds
 from tilec.sched.problem import Problem
 
+UNORDERED_CYCLES = 800
+"""Cycles that ping-pong takes beyond the bound where another unit than the tensor cores binds: turns do not order that
+one, and warpgroups without turns drift apart by themselves. On an H200 attention with heads of 64 columns, bound by
+exponentials, takes 2,230 cycles an iteration with turns, 1,400 being the bound, and 2,070 without, where two groups in
+step would take 2,412 (benchmarks/results/h200-2026-11-27-f52729cd)."""
 LEAST_GAIN = Fraction(3, 20)
 """The fraction of the interval that ping-pong has to save: the lower bounds that are compared are not reached alike. On
 an H200 causal attention by tiles of 64 keys, for which they promise a seventh, is 8 % slower with it, and attention by
@@ -72,7 +78,9 @@ def _ask_for_ping_pong(what: str, division: PingPongVariants, max_interval: int 
     are_alike = least == possible and cycles[0] > cycles[1] and not is_transposed
     if are_alike:
         least, possible = cycles
-    possible += PING_PONG_CYCLES
+    is_bound_by_turns = any(bound.name == CONTENDED_SLOT for bound in of_more.binding)
+    added_cycles = PING_PONG_CYCLES if is_bound_by_turns else UNORDERED_CYCLES
+    possible += added_cycles
 
     def explain_outcome(outcome: Outcome) -> str:
         """Return why warpgroups alternate or stay together, in words."""
@@ -82,7 +90,7 @@ def _ask_for_ping_pong(what: str, division: PingPongVariants, max_interval: int 
                 f"one warpgroup computes while another multiplies: no interval is below {of_one.mii} cycles, and {room}"
             )
         if outcome.chosen == "no":
-            added = f", and ping-pong takes {PING_PONG_CYCLES} more" if of_more.mii < of_one.mii else ""
+            added = f", and ping-pong takes {added_cycles} more" if of_more.mii < of_one.mii else ""
             return f"no interval is below {of_more.mii} cycles with ping-pong, or below {of_one.mii} without{added}"
         return "one warpgroup computes while another multiplies"
 

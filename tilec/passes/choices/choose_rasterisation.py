@@ -8,9 +8,17 @@ from functools import partial
 
 from tilec.analysis.clusters import has_block_requests
 from tilec.ir.tile import Kernel, Raster
-from tilec.passes.choices.block_order import LEAST_GAIN, MAX_TILES, Y_FIRST, order_by_columns, simulate_dynamic
+from tilec.passes.choices.block_order import (
+    BALANCING,
+    LEAST_GAIN,
+    MAX_TILES,
+    Y_FIRST,
+    order_blocks,
+    simulate_dynamic,
+    simulate_persistent,
+)
 from tilec.passes.choices.question import Candidate, Outcome, Question, make_ruled_question
-from tilec.passes.cost.estimate import estimate_blocks
+from tilec.passes.cost.estimate import BlockEstimate, estimate_blocks
 from tilec.passes.grid.persistent import blocks_at_once, why_not_dynamically_scheduled
 from tilec.passes.grid.rasterisation_order import (
     build_grid_walk,
@@ -65,10 +73,18 @@ def choose_rasterisation(
         return keep_order(f"decided from -O{DECIDING_LEVEL} on")
     if has_own_order(kernel):
         return keep_order("blocks may wait for earlier blocks")
-    if not is_persistent or why_not_dynamically_scheduled(kernel, target) is None:
-        by_length = _choose_longest_first(kernel, assignment, target, at_once, x_first, set_raster)
-        if by_length is not None:
-            return by_length
+    is_dealt = not is_persistent or why_not_dynamically_scheduled(kernel, target) is None
+    slots = max(at_once // kernel.cluster.blocks, 1)
+
+    def simulate(tiles: list[BlockEstimate]) -> int:
+        """Return the cycles of the grid with its blocks, or clusters, in this order."""
+        if is_persistent:
+            return simulate_persistent(tiles, slots, is_dealt)
+        return simulate_dynamic([each.cycles for each in tiles], slots)
+
+    by_length = _choose_balanced_order(kernel, assignment, target, simulate, at_once, x_first, set_raster)
+    if by_length is not None:
+        return by_length
     if any(strip.by_data for strip in loads):
         return keep_order("the tiles that a block loads depend on elements of a tensor")
     if fits_in_cache(kernel, target):
@@ -99,34 +115,53 @@ def choose_rasterisation(
     )
 
 
-def _choose_longest_first(
+def _choose_balanced_order(
     kernel: Kernel,
     assignment: LayoutAssignment,
     target: Target,
+    simulate: Callable[[list[BlockEstimate]], int],
     at_once: int,
     x_first: Candidate[Kernel],
     with_raster: Callable[[Raster | None], Kernel],
 ) -> Question[Kernel] | None:
-    """Ask whether blocks go along y first, where the duration of a block depends on x and the first ones take longest:
-    then no long block begins when all others are nearly done (FlashAttention-3 orders its causal tiles so). Additional
-    loads of the waves are added. None where it saves nothing."""
+    """Ask in which order blocks of unlike length end together, each order priced by a simulation of the grid plus the
+    loads that its waves add. None where none saves anything.
+
+    Along y first, the longest blocks begin first where they are those of the first columns (FlashAttention-3 orders its
+    causal tiles so). In low panels, of which every other one goes backwards, long blocks of one panel meet long ones of
+    the next."""
     tiles = estimate_blocks(assignment, target, MAX_TILES)
-    if tiles is None or kernel.cluster.blocks > 1 or len({each.cycles for each in tiles}) < 2:
+    if tiles is None or len({each.cycles for each in tiles}) < 2:
         return None
-    before, after = (
-        simulate_dynamic([each.cycles for each in order], at_once) for order in (tiles, order_by_columns(kernel, tiles))
+    clusters, extents = order_blocks(kernel, tiles, AS_NUMBERED), kernel.cluster.extents
+    slots = max(at_once // kernel.cluster.blocks, 1)
+    before = simulate(clusters)
+    if before * (1 - LEAST_GAIN) <= sum(each.cycles for each in clusters) // slots:
+        return None
+    walk = (
+        None
+        if fits_in_cache(kernel, target)
+        else build_grid_walk(kernel, find_load_footprints(assignment.kernel), at_once)
     )
-    if not fits_in_cache(kernel, target):
-        walk = build_grid_walk(kernel, find_load_footprints(assignment.kernel), at_once)
-        more = walk.count_bytes_of_waves(Y_FIRST) - walk.count_bytes_of_waves(AS_NUMBERED)
-        after += max(more, 0) // target.limit("dram_bytes_per_cycle")
-    if after > before * (1 - LEAST_GAIN):
+    prices: dict[Raster | None, int] = {None: before}
+    for order in BALANCING:
+        along = (walk.depth if order.by_rows else walk.width) if walk else 0
+        if order.by_rows and along % order.panel:
+            continue  # blocks would divide by a computed number
+        raster = scale_to_blocks(order, extents)
+        prices[raster] = simulate(order_blocks(kernel, tiles, order))
+        if walk is not None:
+            more = walk.count_bytes_of_waves(order) - walk.count_bytes_of_waves(AS_NUMBERED)
+            prices[raster] += max(more, 0) // target.limit("dram_bytes_per_cycle")
+    best = min(prices, key=lambda raster: prices[raster])
+    if best is None or prices[best] > before * (1 - LEAST_GAIN):
         return None
+    option = None if best == Y_FIRST or not best.by_rows else f"--rasterisation {best.panel}"
     return Question(
         "rasterisation",
-        (x_first, Candidate(_show_raster(Y_FIRST), partial(with_raster, Y_FIRST), None)),
-        price=lambda ordered: before if ordered.raster is None else after,
-        explain=lambda _: "its blocks differ in length, and the longest start first",
+        (x_first, Candidate(_show_raster(best), partial(with_raster, best), option)),
+        price=lambda ordered: prices[ordered.raster],
+        explain=lambda _: "its blocks differ in length, and so they end together",
         least_gain=LEAST_GAIN,
     )
 

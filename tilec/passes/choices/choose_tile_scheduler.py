@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir.tile import Kernel
-from tilec.passes.choices.block_order import LEAST_GAIN, MAX_TILES, Y_FIRST, order_by_columns, simulate_persistent
+from tilec.passes.choices.block_order import LEAST_GAIN, MAX_TILES, order_blocks, simulate_persistent
 from tilec.passes.choices.question import Candidate, Question, QuestionGenerator, ask_question, make_ruled_question
 from tilec.passes.cost.estimate import estimate_blocks
 from tilec.passes.grid.persistent import (
@@ -45,7 +45,7 @@ def _ask_for_scheduler(state: KernelState) -> Question[Kernel]:
     tiles = estimate_blocks(replace(assignment, kernel=kernel), target, MAX_TILES)
     if tiles is None:
         return make_ruled_question("tile scheduler", "the compiler", why, dynamic, static)
-    in_order = order_by_columns(kernel, tiles) if kernel.raster == Y_FIRST else tiles
+    in_order = tiles if kernel.raster is None else order_blocks(kernel, tiles, kernel.raster)
     at_once = state.residency * blocks_at_once(target, kernel.cluster.blocks)
     return Question(
         "tile scheduler",
