@@ -103,7 +103,7 @@ def test_blocks_of_one_length_go_in_panels() -> None:
 
 
 def test_each_block_is_looked_at_once_for_what_decides_it() -> None:
-    options = CompileOptions(target="sm_90a", persistent=False, rasterisation=0)
+    options = CompileOptions(target="sm_90a", persistent=False, rasterisation=0, defines=(("block_N", 64),))
     assignment, target = driver.assign_kernel_layouts(read_source(str(SAMPLES / "attention/causal.tl")), options)
     tiles = estimate_blocks(assignment, target, 1 << 14)
     assert tiles is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from tilec.passes.loop.ping_pong import find_contending_ops, find_ping_pong_runs
 from tilec.sched.problem import Op, Problem, Slot, Use
 from tilec.sched.schedule import Schedule

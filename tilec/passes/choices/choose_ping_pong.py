@@ -78,8 +78,8 @@ def _ask_for_ping_pong(what: str, division: PingPongVariants, max_interval: int 
     are_alike = least == possible and cycles[0] > cycles[1] and not is_transposed
     if are_alike:
         least, possible = cycles
-    is_bound_by_turns = any(bound.name == CONTENDED_SLOT for bound in of_more.binding)
-    added_cycles = PING_PONG_CYCLES if is_bound_by_turns else UNORDERED_CYCLES
+    is_tensor_bound = any(bound.name == CONTENDED_SLOT for bound in of_more.binding)
+    added_cycles = PING_PONG_CYCLES if is_tensor_bound else UNORDERED_CYCLES
     possible += added_cycles
 
     def explain_outcome(outcome: Outcome) -> str:

@@ -76,15 +76,23 @@ def choose_rasterisation(
     is_dealt = not is_persistent or why_not_dynamically_scheduled(kernel, target) is None
     slots = max(at_once // kernel.cluster.blocks, 1)
 
-    def simulate(tiles: list[BlockEstimate]) -> int:
+    def simulate_order(tiles: list[BlockEstimate]) -> int:
         """Return the cycles of the grid with its blocks, or clusters, in this order."""
         if is_persistent:
             return simulate_persistent(tiles, slots, is_dealt)
         return simulate_dynamic([each.cycles for each in tiles], slots)
 
-    by_length = _choose_balanced_order(kernel, assignment, target, simulate, at_once, x_first, set_raster)
-    if by_length is not None:
-        return by_length
+    prices = _price_balanced_orders(kernel, assignment, target, simulate_order, at_once)
+    best_order = min(prices, key=lambda raster: prices[raster], default=None)
+    if best_order is not None and prices[best_order] <= prices[None] * (1 - LEAST_GAIN):
+        option = f"--rasterisation {best_order.panel}" if best_order.by_rows else None
+        return Question(
+            "rasterisation",
+            (x_first, Candidate(_show_raster(best_order), partial(set_raster, best_order), option)),
+            price=lambda ordered: prices[ordered.raster],
+            explain=lambda _: "its blocks differ in length, and so they end together",
+            least_gain=LEAST_GAIN,
+        )
     if any(strip.by_data for strip in loads):
         return keep_order("the tiles that a block loads depend on elements of a tensor")
     if fits_in_cache(kernel, target):
@@ -115,55 +123,38 @@ def choose_rasterisation(
     )
 
 
-def _choose_balanced_order(
+def _price_balanced_orders(
     kernel: Kernel,
     assignment: LayoutAssignment,
     target: Target,
-    simulate: Callable[[list[BlockEstimate]], int],
+    simulate_order: Callable[[list[BlockEstimate]], int],
     at_once: int,
-    x_first: Candidate[Kernel],
-    with_raster: Callable[[Raster | None], Kernel],
-) -> Question[Kernel] | None:
-    """Ask in which order blocks of unlike length end together, each order priced by a simulation of the grid plus the
-    loads that its waves add. None where none saves anything.
+) -> dict[Raster | None, int]:
+    """Return the cycles of the grid in each of the orders in which blocks of unlike length may end together, None for
+    the order as numbered: the simulated ones plus those of the loads that its waves add. Empty where all blocks take
+    as long, or end together already.
 
     Along y first, the longest blocks begin first where they are those of the first columns (FlashAttention-3 orders its
     causal tiles so). In low panels, of which every other one goes backwards, long blocks of one panel meet long ones of
     the next."""
     tiles = estimate_blocks(assignment, target, MAX_TILES)
     if tiles is None or len({each.cycles for each in tiles}) < 2:
-        return None
-    clusters, extents = order_blocks(kernel, tiles, AS_NUMBERED), kernel.cluster.extents
-    slots = max(at_once // kernel.cluster.blocks, 1)
-    before = simulate(clusters)
-    if before * (1 - LEAST_GAIN) <= sum(each.cycles for each in clusters) // slots:
-        return None
-    walk = (
-        None
-        if fits_in_cache(kernel, target)
-        else build_grid_walk(kernel, find_load_footprints(assignment.kernel), at_once)
-    )
-    prices: dict[Raster | None, int] = {None: before}
+        return {}
+    clusters = order_blocks(kernel, tiles, AS_NUMBERED)
+    prices: dict[Raster | None, int] = {None: simulate_order(clusters)}
+    least = sum(each.cycles for each in clusters) // max(at_once // kernel.cluster.blocks, 1)
+    if prices[None] * (1 - LEAST_GAIN) <= least:
+        return {}
+    walk = build_grid_walk(kernel, find_load_footprints(assignment.kernel), at_once)
     for order in BALANCING:
-        along = (walk.depth if order.by_rows else walk.width) if walk else 0
-        if order.by_rows and along % order.panel:
+        if order.by_rows and walk.depth % order.panel:
             continue  # blocks would divide by a computed number
-        raster = scale_to_blocks(order, extents)
-        prices[raster] = simulate(order_blocks(kernel, tiles, order))
-        if walk is not None:
+        raster = scale_to_blocks(order, kernel.cluster.extents)
+        prices[raster] = simulate_order(order_blocks(kernel, tiles, order))
+        if not fits_in_cache(kernel, target):
             more = walk.count_bytes_of_waves(order) - walk.count_bytes_of_waves(AS_NUMBERED)
             prices[raster] += max(more, 0) // target.limit("dram_bytes_per_cycle")
-    best = min(prices, key=lambda raster: prices[raster])
-    if best is None or prices[best] > before * (1 - LEAST_GAIN):
-        return None
-    option = None if best == Y_FIRST or not best.by_rows else f"--rasterisation {best.panel}"
-    return Question(
-        "rasterisation",
-        (x_first, Candidate(_show_raster(best), partial(with_raster, best), option)),
-        price=lambda ordered: prices[ordered.raster],
-        explain=lambda _: "its blocks differ in length, and so they end together",
-        least_gain=LEAST_GAIN,
-    )
+    return prices
 
 
 def _choose_panel_axis(kernel: Kernel, loads: tuple[LoadFootprint, ...], at_once: int, panel: int) -> Raster:
