@@ -10,6 +10,7 @@ import pytest
 from loops import banked_problem, best, collisions
 
 from tilec.sched.collisions import count_certain_collisions, count_collisions, list_access_pairs, sum_collisions
+from tilec.sched.heuristics.heuristic import place_ops
 from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.model.model import Model
 from tilec.sched.problem import Edge, Op, Problem, Slot, Use
@@ -44,7 +45,7 @@ def test_the_certain_collisions_are_the_least_of_all_distances(seed: int) -> Non
     for pair, ii in itertools.product(pairs, range(1, 9)):
         counts = {sum_collisions((pair,), ii, {pair.first: 0, pair.second: at}) for at in range(ii)}
         assert min(counts) >= count_certain_collisions((pair,), ii) >= max(counts) - 1
-        assert (len(counts) == 1) == (pair.count_avoidable_starts(ii) == 0)
+        assert (len(counts) == 1) == (pair.count_colliding_distances(ii) == 0)
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -109,6 +110,13 @@ def test_a_solver_that_ignores_collisions_is_found_out(monkeypatch: pytest.Monke
     assert found.schedule.start == (0, 0, 4) and all(level.proven for level in found.objectives)
     levels, _ = best(problem, found.schedule.ii, 1) or ((), ())
     assert levels < tuple(level.value for level in found.objectives)
+
+
+def test_the_cost_based_heuristic_prefers_an_op_without_collisions() -> None:
+    """Of two ops on one unit the load, which is written first, would write while the product reads."""
+    load, other = Op("load", (Use(1, 3), Use(2, 3)), 1, 3), Op("other", (Use(2, 3),), 1, 3)
+    problem = Problem("unit", (Op("product", (Use(0, 4),), 1, 4), load, other), (), PORTS)
+    assert place_ops(problem, 10, "cost-based") == (0, 3, 0)
 
 
 @pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_100a", "sm_120a"])

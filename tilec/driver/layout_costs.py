@@ -69,7 +69,7 @@ def _record_candidate(candidate: CandidateLayout, weights: LayoutWeights) -> dic
     }
 
 
-def _list_accessed_tiles(body: Sequence[tile.Stmt]) -> frozenset[str]:
+def _list_accessed_tiles(body: tuple[tile.Stmt, ...]) -> frozenset[str]:
     """Return the names of the tiles that statements read or write, at any depth."""
     statements = list(tile.walk_statements(body))
     return frozenset(b.name for stmt in statements for b in (*find_reads(stmt), *find_writes(stmt)))

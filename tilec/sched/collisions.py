@@ -1,8 +1,8 @@
 """Bank collisions: two accesses, of different ops, that reach the banks of one memory in the same cycle.
 
 An access is a use of a slot that names its `banks`. A tile covers all banks of its memory, so that any two accesses to
-one memory collide where they overlap. Overlaps within an iteration and across iterations are told apart, as by a
-reservation table each. How often an access is slowed by its own layout is the layout's cost, and not counted here.
+one memory collide where they overlap. Overlaps within an iteration and across iterations are counted separately. How
+often an access is slowed by its own layout is the layout's cost, and not counted here.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class AccessPair:
     shift: int
 
     def count_certain(self, ii: int) -> int:
-        """Return how many of the iterations' second accesses overlap a first access, whenever the two ops start."""
+        """Return how many second accesses, of any iterations, overlap a first access at every distance."""
         return (self.first_cycles + self.second_cycles - 1) // ii
 
-    def count_avoidable_starts(self, ii: int) -> int:
-        """Return how many of the II distances between the two accesses add one more overlap; 0: none does."""
+    def count_colliding_distances(self, ii: int) -> int:
+        """Return at how many distances, modulo II, one more second access overlaps; at most II − 1."""
         return (self.first_cycles + self.second_cycles - 1) % ii
 
 

@@ -238,26 +238,26 @@ class Model(Program):
         """Return terms for the collisions of these accesses beyond the certain ones, adding their constraints."""
         terms: dict[tuple[object, ...], tuple[int, int]] = {}
         for pair in pairs:
-            avoided = pair.count_avoidable_starts(self.ii)
-            if not avoided:
+            colliding = pair.count_colliding_distances(self.ii)
+            if not colliding:
                 continue
             # The same two ops are as far apart in every group of warps.
             ops = self._map_to_first_group(pair.first, pair.second)
             alike = (*ops, pair.first_cycles, pair.second_cycles, pair.shift)
             if alike not in terms:
-                terms[alike] = self._add_collision(pair, avoided), 0
+                terms[alike] = self._add_collision(pair, colliding), 0
             variable, count = terms[alike]
             terms[alike] = variable, count + 1
         return tuple(terms.values())
 
-    def _add_collision(self, pair: AccessPair, avoided: int) -> int:
-        """Add and return a boolean that is true unless the second access begins, modulo II, where neither overlaps."""
+    def _add_collision(self, pair: AccessPair, colliding: int) -> int:
+        """Add and return a boolean that is true at the `colliding` distances, modulo II, at which accesses overlap."""
         collides = self._variable(0, 1)
         after = pair.first_cycles - pair.shift
         low, high = self._find_distance_range(pair.first, pair.second)
-        turn = self._variable((low - after) // self.ii, max(low - after, high - after) // self.ii)
-        apart = ((self.start[pair.second], 1), (self.start[pair.first], -1), (turn, -self.ii))
-        self._add_linear(apart, after, after + self.ii - 1 - avoided, when=(-collides - 1,))
+        intervals = self._variable((low - after) // self.ii, max(low - after, high - after) // self.ii)
+        distance = ((self.start[pair.second], 1), (self.start[pair.first], -1), (intervals, -self.ii))
+        self._add_linear(distance, after, after + self.ii - 1 - colliding, when=(-collides - 1,))
         return collides
 
     def express_inversions(self, pairs: Iterable[tuple[int, int]]) -> Terms:
