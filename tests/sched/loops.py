@@ -212,6 +212,33 @@ def tight_problem(seed: int) -> Problem:
     return replace(problem, ops=ops, edges=edges, rings=rings, values=values, pools=pools[:1] + pools[-1:])
 
 
+def banked_problem(seed: int) -> Problem:
+    """Two to four ops that read and write one or two memories, some of them both, on ports of one unit or two."""
+    draw = random.Random(seed)
+    ports = [("rd", "shared memory"), ("wr", "shared memory"), ("in", "tensor memory"), ("out", "tensor memory")]
+    slots = (*(Slot(name, draw.choice((1, 1, 1, 2)), banks) for name, banks in ports), Slot("unit"))
+    ops = tuple(
+        Op(
+            f"op{at}",
+            tuple(
+                Use(slot, draw.randint(1, 4), draw.choice((0, 0, 2)))
+                for slot in draw.sample(range(5), draw.randint(1, 2))
+            ),
+            1,
+            draw.randint(0, 4),
+            draw.choice(("all", "other")),
+        )
+        for at in range(draw.randint(2, 4))
+    )
+    edges = tuple(
+        Edge(src, dst, draw.randint(0, 4), 0 if src < dst else draw.randint(1, 2))
+        for src, dst in itertools.product(range(len(ops)), repeat=2)
+        if src != dst and draw.random() < 0.3
+    )
+    values = (Value("v", (0,), (len(ops) - 1,), 1, 0),) if draw.random() < 0.5 else ()
+    return Problem(f"banked {seed}", ops, edges, slots, (Pool("registers", 1 << 20),), (), 3, values)
+
+
 def early_problem(seed: int) -> Problem:
     """A tight problem with latencies below zero: an op may begin some cycles before the one that it depends on."""
     problem = tight_problem(seed)
@@ -378,12 +405,32 @@ def best(problem: Problem, ii: int, stages: int) -> tuple[tuple[int, ...], tuple
             continue
         if any(len({start[op] // ii for op in group}) > 1 for group in problem.same_stage):
             continue
-        levels = (max(start) // ii + 1, _reach(problem, start), held, *_most_held(problem, ii, start))
+        met = sum(sum(collisions(problem, ii, start, banks)) for banks in {slot.banks for slot in problem.slots} - {""})
+        levels = (max(start) // ii + 1, _reach(problem, start), held, *_most_held(problem, ii, start), met)
         pairs = itertools.combinations(range(len(start)), 2)
         swapped = sum(start[i] % ii > start[j] % ii for i, j in pairs if problem.ops[i].role == problem.ops[j].role)
         candidate = (*levels, swapped), start
         found = candidate if found is None else min(found, candidate)
     return found
+
+
+def collisions(problem: Problem, ii: int, start: tuple[int, ...], banks: str) -> tuple[int, int]:
+    """How many pairs of accesses to these banks, of different ops, share a cycle: in one iteration, and in two."""
+
+    def cycles(op: int, use: Use, iteration: int) -> set[int]:
+        begin = start[op] + use.offset + iteration * ii
+        return set(range(begin, begin + use.cycles))
+
+    accesses = [
+        (op, use) for op, spec in enumerate(problem.ops) for use in spec.uses if problem.slots[use.slot].banks == banks
+    ]
+    far = 2 + max(max(start) + use.offset + use.cycles for _, use in accesses) // ii if accesses else 0
+    within = across = 0
+    for (op, use), (other, later) in itertools.combinations(accesses, 2):
+        for iteration in range(-far, far + 1):
+            if op != other and cycles(op, use, 0) & cycles(other, later, iteration):
+                within, across = within + (iteration == 0), across + (iteration != 0)
+    return within, across
 
 
 def _starts(problem: Problem, ii: int, stages: int, start: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:

@@ -150,6 +150,48 @@ def test_the_numbers_of_the_roofline_examples() -> None:
     assert held(blackwell, "tcgen05.ld", bytes=65536) == {"tp_tmem_rd": 7}
 
 
+def table_under(heading: str, columns: int) -> list[list[str]]:
+    """The rows of the table of targets/README.md whose first heading this is."""
+    text = (Path(__file__).parents[2] / "targets" / "README.md").read_text(encoding="utf-8")
+    lines = text.split(f"| {heading} |", 1)[1].split("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert rows and all(len(row) == columns for row in rows)
+    return rows
+
+
+PRIMARY_IN_THE_BOOK = {
+    "fp32x2_fp16ultra", "alu_or_fmaheavy", "dual_alu", "tc_and_mma", "tp_gnic_rd", "tp_gnic_wr", "tp_smem_rd",
+    "tp_smem_wr", "tp_tmem_rd", "tp_tmem_wr", "tp_mma", "unknown", "omitted_simt", "test_simt", "test_mma",
+}  # fmt: skip
+OTHERS_IN_THE_BOOK = {"issue", "xu", "xu64", "alu", "lsu", "tmem", "mma", "tma", "test_dma"}
+
+
+def test_the_slots_that_differ_from_the_books() -> None:
+    """All that are not primary there and are here, the other way round, or have another width."""
+    ours = {slot.name: slot.width for slot in load_target("sm_100a").slots}
+    assert (len(PRIMARY_IN_THE_BOOK), len(OTHERS_IN_THE_BOOK), len(ours)) == (15, 9, 15)
+    rows = table_under("slot | the book | here | why", 4)
+    told = {row[0].strip("`"): row[2] for row in rows}
+    differ = {name for name in ours if name not in PRIMARY_IN_THE_BOOK or ours[name] > 1}
+    differ |= (PRIMARY_IN_THE_BOOK | OTHERS_IN_THE_BOOK) - {*ours}
+    assert told == {name: f"width {ours[name]}" if name in ours else "none" for name in differ}
+
+
+def test_the_rows_that_differ_from_the_books() -> None:
+    """The prices of the example, of every kind of either machine."""
+    sizes = {"bytes": 16384, "elements": 8192, "threads": 128, "m": 128, "n": 128, "count": 4, "k_bytes": 32, "ops": 1}
+    sizes["warps"] = 4
+    rows = {row[0].strip("`"): row[1:3] for row in table_under("kind | `book` | `silicon` | why", 4)}
+    assert set(rows) == {kind.name for name in ("sm_90a", "sm_100a") for kind in load_target(name).kinds}
+    for name, cells in rows.items():
+        for calibration, cell in zip(("book", "silicon"), cells, strict=True):
+            machine = load_target("sm_90a" if name.startswith("wgmma") else "sm_100a", calibration)
+            kind = next(kind for kind in machine.kinds if kind.name == name)
+            price = machine.price(kind.name, **{parameter: sizes[parameter] for parameter in kind.parameters})
+            uses = ", ".join(f"`{slot}` {cycles:,}" for slot, cycles, _ in price.uses)
+            assert cell == "; ".join([uses] * bool(uses) + [f"{price.latency:,}"]), (name, calibration)
+
+
 def test_ceilings_belong_to_the_book() -> None:
     ceilings = {
         name: {c.name: c.value for c in load_target(name, "book").ceilings} for name in resources.target_names()

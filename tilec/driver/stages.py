@@ -66,6 +66,7 @@ def _format_problems(loops: tuple[LoopProblem, ...]) -> str:
 
 def format_trace(state: KernelState) -> str:
     """Return the schedule trace as JSON text: each loop's schedule and reasons, all decisions, inputs and roles."""
+    from tilec.driver.layout_costs import record_layout_costs
     from tilec.passes.explicit_roles.role_listing import list_roles_and_pipelines
     from tilec.passes.memory.split_staged_stores import find_staged_stores
     from tilec.sched.trace import build_trace, dump_trace
@@ -73,7 +74,11 @@ def format_trace(state: KernelState) -> str:
     assignment, target, kernel = state.assignment, state.target, state.source_kernel
     stores = [asdict(store) for one in assignment.kernels for store in find_staged_stores(one)]
     solved = [(p.loop.problem, p.solution) for p in state.loops]
-    also = {**_record_inputs(kernel, state.options), **list_roles_and_pipelines(kernel, assignment)}
+    also = {
+        **_record_inputs(kernel, state.options),
+        "layouts": record_layout_costs(state),
+        **list_roles_and_pipelines(kernel, assignment),
+    }
     return dump_trace(build_trace(solved, kernel.name, target.name, target.calibration, state.decisions, stores, also))
 
 

@@ -7,8 +7,9 @@ The levels in order, none weighed against another:
 3. ring bytes: memory for versions of buffers
 4. pressure in the iteration: the peak of what values hold
 5. pressure across iterations: what values hold across the end of an interval
-6. inversions: pairs of ops of one role that issue in another order than they are written
-7. start times: each op as early as the ops before it allow
+6. bank collisions: pairs of accesses that reach the banks of one memory at once
+7. inversions: pairs of ops of one role that issue in another order than they are written
+8. start times: each op as early as the ops before it allow
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
+from tilec.sched.collisions import list_access_pairs, sum_collisions
 from tilec.sched.lower_bounds.bounds import compute_bounds
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule, Status
@@ -48,6 +50,7 @@ def evaluate_levels(problem: Problem, schedule: Schedule) -> tuple[Objective, ..
         count_ring_bytes(problem, ii, start),
         measure_peak_pressure(problem, ii, start),
         measure_carried_pressure(problem, ii, start),
+        sum_collisions(list_access_pairs(problem), ii, start),
         count_inversions(list_same_role_pairs(problem), ii, start),
         sum(start),
     )

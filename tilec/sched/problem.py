@@ -25,10 +25,12 @@ Distance = Annotated[int, Range(-1, MAX_CYCLES)]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A column of the reservation table; at most `width` uses may overlap in any cycle modulo II."""
+    """A column of the reservation table; at most `width` uses may overlap in any cycle modulo II. `banks` names the
+    memory whose banks its uses reach, if they do."""
 
     name: str
     width: Count = 1
+    banks: str = ""
 
 
 @dataclass(frozen=True, slots=True)

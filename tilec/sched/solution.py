@@ -14,7 +14,7 @@ from tilec.support.records import dataclass
 
 LEVELS = (
     "stages", "pipe-slot pressure", "ring bytes", "pressure in the iteration", "pressure across iterations",
-    "inversions", "start times",
+    "bank collisions", "inversions", "start times",
 )  # fmt: skip
 """The levels minimised once the II is fixed, in this order. `objective` defines them."""
 

@@ -126,11 +126,15 @@ def problem_from_neutral(json: object) -> Problem:
     return problem
 
 
+_LEFT_OUT = (("file", ""), ("banks", ""))
+"""Members that most ops and slots do not have."""
+
+
 def encode_json(value: object) -> Any:
-    """Return dataclasses as dictionaries, tuples as lists, other values unchanged; an empty `Op.file` is left out."""
+    """Return dataclasses as dictionaries, tuples as lists, other values unchanged; without an empty file or banks."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         members = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
-        return {name: encode_json(member) for name, member in members if (name, member) != ("file", "")}
+        return {name: encode_json(member) for name, member in members if (name, member) not in _LEFT_OUT}
     if isinstance(value, tuple):
         return [encode_json(member) for member in value]
     return value

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from tilec.sched import text
+from tilec.sched.collisions import count_collisions, list_access_pairs
 from tilec.sched.decision import Decision
 from tilec.sched.explain import explain_solution
 from tilec.sched.model.lags import set_observed_lags
@@ -78,7 +79,7 @@ def dump_trace(value: dict[str, Any]) -> str:
 
 
 def record_loop(problem: Problem, solution: Solution) -> dict[str, Any]:
-    """Return a loop's record for the trace: schedule, bounds, attempts, rings, pools, slots and edges with slack.
+    """Return a loop's record for the trace: schedule, bounds, attempts, resources, and edges with slack.
 
     It has as much explanation as the solution has.
     """
@@ -103,6 +104,7 @@ def record_loop(problem: Problem, solution: Solution) -> dict[str, Any]:
         "rings": [_record_ring(problem, schedule, ring) for ring in range(len(problem.rings))],
         "pools": [record_pool(problem, schedule, pool) for pool in range(len(problem.pools))],
         "slots": [_record_slot(problem, ii, slot) for slot in range(len(problem.slots))],
+        "collisions": text.encode_json(count_collisions(list_access_pairs(problem), ii, schedule.start)),
         "bounds": [
             {**text.encode_json(bound), "binds": bound.ii == solution.bounds.mii} for bound in solution.bounds.each
         ],

@@ -285,6 +285,7 @@ class _Ptx:
 class _Slot:
     width: Count
     what: str
+    banks: Literal["", "shared memory", "tensor memory"] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -578,7 +579,7 @@ def _build_target(given: _TargetFile, calibration: str) -> Target:
         ptx_version=given.ptx.version,
         features=given.features,
         limits=_build_limits(given.limits),
-        slots=tuple(Slot(name, slot.width) for name, slot in given.slots.items()),
+        slots=tuple(Slot(name, slot.width, slot.banks) for name, slot in given.slots.items()),
         pools=tuple(_build_pool(name, pool.limit, given.limits) for name, pool in given.pools.items()),
         kinds=tuple(_build_kind(name, row, calibration, families, given.slots) for name, row in given.timing.items()),
         calibration=calibration,

@@ -20,6 +20,7 @@ from heapq import heapify, heappop, heappush
 
 from tilec.sched import objective
 from tilec.sched.budget import Budget
+from tilec.sched.collisions import AccessPair, list_access_pairs, sum_collisions
 from tilec.sched.heuristics.table import ReservationTable
 from tilec.sched.lower_bounds.bounds import compute_bounds, compute_depth_limits, compute_serial_ii, count_lead_cycles
 from tilec.sched.lower_bounds.paths import Arc, build_arcs, find_all_distances, has_positive_cycle
@@ -354,12 +355,13 @@ def _place_with_retries(problem: Problem, ii: int, constraints: Sequence[Arc]) -
 def _place_by_cost(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
     """Return starts at this II by placing, each time, the ready op that is cheapest in its first free cycle; or None.
 
-    Cost, level by level: distance to the producers, pressure of the values, inversions with placed ops; then greater
-    height and the written order.
+    Cost, level by level: distance to the producers, pressure of the values, bank collisions and inversions with placed
+    ops; then greater height and the written order.
     """
     separation = find_all_distances(problem, ii, constraints)
     height = _compute_heights(len(problem.ops), constraints, ii)
     placing = _PartialSchedule(problem, ii, separation)
+    accesses = list_access_pairs(problem)
     before = [{e.src for e in problem.edges if e.distance == 0 and e.dst == op} for op in range(len(problem.ops))]
     left = set(range(len(problem.ops)))
     while left:
@@ -371,13 +373,15 @@ def _place_by_cost(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Sta
             if at is None:
                 return None
             furthest = max((at - placing.start[src] for src in sorted(before[op])), default=0)
-            held = _measure_placed_pressure(problem, ii, {**placing.start, op: at})
+            placed_with_op = {**placing.start, op: at}
+            held = _measure_placed_pressure(problem, ii, placed_with_op)
+            collisions = _count_placed_collisions(accesses, ii, placed_with_op)
             overtaken = sum(
                 (other < op) != (placed % ii <= at % ii)
                 for other, placed in placing.start.items()
                 if problem.ops[other].role == problem.ops[op].role and placed % ii != at % ii
             )
-            candidates.append((furthest, held, overtaken, -height[op], op, at))
+            candidates.append((furthest, held, collisions, overtaken, -height[op], op, at))
         *_, op, at = min(candidates)
         placing.place_at(op, at)
         left.remove(op)
@@ -391,6 +395,11 @@ def _measure_placed_pressure(problem: Problem, ii: int, start: Mapping[int, int]
         return 0
     starts = [start.get(op, 0) for op in range(len(problem.ops))]
     return objective.measure_peak_pressure(replace(problem, values=settled), ii, starts)
+
+
+def _count_placed_collisions(accesses: Sequence[AccessPair], ii: int, start: Mapping[int, int]) -> int:
+    """Return the bank collisions, at this II, of the accesses whose ops are both placed."""
+    return sum_collisions([pair for pair in accesses if pair.first in start and pair.second in start], ii, start)
 
 
 ARMS: dict[str, Arm] = {

@@ -9,6 +9,7 @@ from math import gcd
 
 from tilec.sched import objective
 from tilec.sched.budget import Budget
+from tilec.sched.collisions import count_certain_collisions, list_access_pairs, sum_collisions
 from tilec.sched.lower_bounds import paths
 from tilec.sched.lower_bounds.bounds import compute_depth_limits, find_min_lifetimes
 from tilec.sched.model.anchor import is_begin_constrained, shift_to_best_begin, shift_to_valid_begin
@@ -53,6 +54,7 @@ class LevelSettler:
         self.start = tuple(start)
         self.proofs: list[bool] = []
         self.lifetimes, self.pairs = objective.find_reaching_pairs(problem), objective.list_same_role_pairs(problem)
+        self.accesses = list_access_pairs(problem)
         self.settled = problem
         self.most_bytes: int | None = None
 
@@ -74,6 +76,7 @@ class LevelSettler:
             known = objective.measure_peak_pressure(self.problem, self.ii, self.start)
             model.settle(model.express_peak_pressure(), known)
         self.settle_pressure(model, Model.express_carried_pressure, objective.measure_carried_pressure)
+        self.settle_collisions(model)
         self.settle_order(model)
         self.settle_starts(model)
         return self.start
@@ -182,6 +185,16 @@ class LevelSettler:
         expression = express(model)
         is_proven = self.improve(model, expression, EFFORT_PER_LEVEL * self.effort).proven
         model.settle(expression, measure(self.problem, self.ii, self.start))
+        self.proofs.append(is_proven)
+
+    def settle_collisions(self, model: Model) -> None:
+        """Minimise bank collisions, limit them in the model, and record whether that is proven."""
+        certain = count_certain_collisions(self.accesses, self.ii)
+        is_proven = sum_collisions(self.accesses, self.ii, self.start) == certain
+        expression = model.express_collisions(self.accesses)
+        if not is_proven:
+            is_proven = self.improve(model, expression, EFFORT_PER_LEVEL * self.effort, by_core=True).proven
+        model.settle(expression, sum_collisions(self.accesses, self.ii, self.start) - certain)
         self.proofs.append(is_proven)
 
     def settle_order(self, model: Model) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from tilec.sched.budget import Budget
+from tilec.sched.collisions import AccessPair
 from tilec.sched.cp import Program, SolverOutcome
 from tilec.sched.lower_bounds.bounds import compute_depth_limits
 from tilec.sched.lower_bounds.paths import build_arcs, find_all_distances, find_earliest_starts, map_group_leaders
@@ -232,6 +233,32 @@ class Model(Program):
     def express_role(self, op: int) -> Terms:
         """Return terms for the index of the op's role among its candidates."""
         return tuple((self._takes[op, r], at) for at, r in enumerate(self.problem.ops[op].roles) if at)
+
+    def express_collisions(self, pairs: Iterable[AccessPair]) -> Terms:
+        """Return terms for the collisions of these accesses beyond the certain ones, adding their constraints."""
+        terms: dict[tuple[object, ...], tuple[int, int]] = {}
+        for pair in pairs:
+            colliding = pair.count_colliding_distances(self.ii)
+            if not colliding:
+                continue
+            # The same two ops are as far apart in every group of warps.
+            ops = self._map_to_first_group(pair.first, pair.second)
+            alike = (*ops, pair.first_cycles, pair.second_cycles, pair.shift)
+            if alike not in terms:
+                terms[alike] = self._add_collision(pair, colliding), 0
+            variable, count = terms[alike]
+            terms[alike] = variable, count + 1
+        return tuple(terms.values())
+
+    def _add_collision(self, pair: AccessPair, colliding: int) -> int:
+        """Add and return a boolean that is true at the `colliding` distances, modulo II, at which accesses overlap."""
+        collides = self._variable(0, 1)
+        after = pair.first_cycles - pair.shift
+        low, high = self._find_distance_range(pair.first, pair.second)
+        intervals = self._variable((low - after) // self.ii, max(low - after, high - after) // self.ii)
+        distance = ((self.start[pair.second], 1), (self.start[pair.first], -1), (intervals, -self.ii))
+        self._add_linear(distance, after, after + self.ii - 1 - colliding, when=(-collides - 1,))
+        return collides
 
     def express_inversions(self, pairs: Iterable[tuple[int, int]]) -> Terms:
         """Return terms for the number of pairs (earlier op, later op) issued the other way round in the interval."""
