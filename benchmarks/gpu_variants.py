@@ -227,11 +227,14 @@ def result(
 
 
 def turns(torch: Any, ready: Mapping[str, Variant], repeat: int, stream: int) -> dict[str, Any]:
-    """Return the times of the variants, which take turns."""
+    """Return the times of the variants, which take turns; each turn begins with another one, since the first finds the
+    GPU idle."""
     taken: dict[str, list[float]] = {label: [] for label in ready}
-    Event = torch.cuda.Event
+    Event, labels = torch.cuda.Event, list(ready)
     for turn in range(-WARM_UPS, repeat):
-        marks = {label: (Event(enable_timing=True), Event(enable_timing=True)) for label in ready}
+        first = turn * len(labels) // repeat % len(labels)
+        in_turn = labels[first:] + labels[:first]
+        marks = {label: (Event(enable_timing=True), Event(enable_timing=True)) for label in in_turn}
         for place, (label, (begin, end)) in enumerate(marks.items()):
             torch.cuda._sleep(AHEAD_CYCLES)
             begin.record()

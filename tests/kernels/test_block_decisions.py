@@ -144,11 +144,11 @@ def test_no_pairs(path: Path, defines: dict[str, object]) -> None:
     ("name", "constants", "what", "chosen"),
     [
         # Two blocks of a multiprocessor hide the waits of each other's statements; alone, a producer warp is better.
-        ("gemm/sparse_2_4", LARGE, "roles", "all warps alike"),
+        ("gemm/sparse_2_4", {**LARGE, "block_N": 128}, "roles", "all warps alike"),
         ("flash_attention", {}, "roles", "producer, consumer"),
         # Alternating saves more than it costs in long iterations only.
         ("flash_attention", {}, "ping-pong", "2 warpgroups"),
-        ("attention/causal", {}, "ping-pong", "no"),
+        ("attention/causal", {"block_N": 64}, "ping-pong", "no"),
         # Some tiles have no rows, as only data know.
         ("attention/varlen", {"batch": 8, "longest": 4096}, "persistent grid", "no"),
         ("models/warp_specialised_gemm", {"M": 8192, "N": 8192, "K": 4096}, "rasterisation", "panels of 8 columns"),

@@ -82,7 +82,7 @@ def test_the_order_of_products_of_the_causal_sample(monkeypatch: pytest.MonkeyPa
     """Both groups' scores stand together. The simulator finds an order with outputs between them 9 % slower."""
     for cycles in ("PING_PONG_CYCLES", "UNORDERED_CYCLES"):
         monkeypatch.setattr(f"tilec.passes.choices.choose_ping_pong.{cycles}", 0)
-    _, made = built(SAMPLES / "attention" / "causal.tl", "sm_90a")
+    _, made = built(SAMPLES / "attention" / "causal.tl", "sm_90a", block_N=64)
     products = [product for _, product in products_of_an_interval(made)]
     assert products == ["scores 1", "scores 2", "output 1", "output 2"]
 

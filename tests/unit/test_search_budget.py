@@ -3,6 +3,7 @@ ends, heuristics answer, which is said."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ CAUSAL = SourceFile("causal.tl", (SAMPLES / "attention" / "causal.tl").read_text
 
 
 def planned(budget: int | None, folder: Path | None = None) -> tuple[Plan, Observer]:
-    default = CompileOptions(cache_dir=None if folder is None else str(folder))
-    options = default if budget is None else CompileOptions(cache_dir=default.cache_dir, search_budget=budget)
+    narrow = CompileOptions(cache_dir=None if folder is None else str(folder), defines=(("block_N", 64),))
+    options = narrow if budget is None else replace(narrow, search_budget=budget)
     observer = Observer()
     return plan_kernel(CAUSAL, options, observer), observer
 

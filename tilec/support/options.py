@@ -204,7 +204,7 @@ class CompileOptions:
 
     ping_pong: bool = option_field(
         True, "--ping-pong",
-        "Let consumer warpgroups alternate on the tensor cores, or the units of exponentials (ping-pong).",
+        "Let consumer warpgroups alternate on the tensor cores (ping-pong).",
         default_text="yes, where it pays", tuned=True,
     )  # fmt: skip
     """For the consumers' warpgroups of a warp-specialised loop."""

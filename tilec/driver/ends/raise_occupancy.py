@@ -39,7 +39,10 @@ def raise_occupancy(file: FileState, observer: Observer) -> FileState:
     """Return the assembled file, with fewer registers in kernels of which one more block then fits a multiprocessor."""
     if file.options.opt_level < DECIDING_LEVEL:
         return file
-    assembled = assemble_ptx(file, print_module(file.module))
+    try:
+        assembled = assemble_ptx(file, print_module(file.module))
+    except InternalError:
+        return file  # `assemble-cubin` says so, when the PTX is there as evidence
     reports = {report.name: report for report in assembled.entries}
     target, free = file.kernels[0].target, [entry.name for entry in file.module.entries if _may_change(entry)]
     wanted = {
