@@ -146,6 +146,12 @@ def test_no_pairs(path: Path, defines: dict[str, object]) -> None:
         # Two blocks of a multiprocessor hide the waits of each other's statements; alone, a producer warp is better.
         ("gemm/sparse_2_4", {**LARGE, "block_N": 128}, "roles", "all warps alike"),
         ("flash_attention", {}, "roles", "producer, consumer"),
+        # Threads load the weights of each head themselves, ahead of barriers only where they need not be coherent.
+        ("models/lightning_indexer", {}, "programmatic dependent launch", "no"),
+        # Blocks grow longer along x: every other panel goes backwards, and they end together.
+        ("attention/backward_dq", {"S": 8192, "D": 128}, "rasterisation", "panels of 2 rows"),
+        # Turns at the tensor cores order exponentials no better than chance.
+        ("flash_attention", {"D": 64, "block_M": 128}, "ping-pong", "no"),
         # Alternating saves more than it costs in long iterations only.
         ("flash_attention", {}, "ping-pong", "2 warpgroups"),
         ("attention/causal", {"block_N": 64}, "ping-pong", "no"),

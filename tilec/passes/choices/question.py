@@ -27,7 +27,7 @@ RULES: Mapping[str, str] = {
     "multicast": "blocks load less in a given cluster, and it costs nothing",
     "overlap": "with overlap the solver can still choose every schedule without it",
     "persistent grid": "priced, unless the grid or the work of its blocks is known only at launch",
-    "programmatic dependent launch": "the previous kernel and how it ends are not known",
+    "programmatic dependent launch": "priced if threads load tensors in a loop; else it depends on the previous kernel",
     "roles": "priced, unless the grid is known only at launch, or a product has too few iterations",
     "tile scheduler": "priced, unless the grid or the work of its blocks is known only at launch",
 }

@@ -44,10 +44,11 @@ MAX_STEPS = 1 << 17
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 TENSOR_SLOT = "tc_and_mma"
 SMEM_PORT = "shared memory port"
-"""What all accesses to shared memory hold together: reads and writes of the tensor cores, of TMA and of threads share
-128 bytes a cycle. On an H200 a SwiGLU product reads 84 and writes 42, and its tensor cores are busy two thirds of the
-time (benchmarks/results/h200-2026-11-26/profiles.json)."""
-SMEM_SLOTS = ("tp_smem_rd", "tp_smem_wr")
+"""What all accesses to shared memory hold together: 128 bytes a cycle that are read, or 256 that are written. On an H200
+a SwiGLU product by tiles of 64 columns, whose operands take all 128, has an iteration in 646 cycles, where reads alone
+take 512 and as many bytes a cycle of writes would make it 768 (benchmarks/results/h200-2026-11-27-f52729cd, with five
+stages); products of 64 columns beside copies that were waited for moved 147 bytes a cycle (port.json there)."""
+SMEM_READS, SMEM_WRITES = "tp_smem_rd", "tp_smem_wr"
 COMPUTE_SLOTS = (TENSOR_SLOT, "alu_or_fmaheavy", "dual_alu", "xu")
 """The slots that compute; all others bring operands."""
 SHARED_SLOTS = (*COMPUTE_SLOTS, SMEM_PORT)
@@ -287,7 +288,7 @@ class BlockWalk:
             loaded += parameters.get("bytes", 0) * demand.times if demand.kind in _LOAD_KINDS else 0
             for slot, busy, _ in timing.uses:
                 total[slot] = total.get(slot, 0) + -(-busy // self.target.slot(slot).width) * demand.times
-        if port := sum(total.get(slot, 0) for slot in SMEM_SLOTS):
+        if port := total.get(SMEM_READS, 0) + total.get(SMEM_WRITES, 0) // 2:
             total[SMEM_PORT] = port
         # Warps go on after issuing an asynchronous statement; otherwise when the slowest unit is done.
         issue = issue if begun or not total else max(total.values())

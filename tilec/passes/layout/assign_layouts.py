@@ -73,6 +73,8 @@ class LayoutAssignment:
     """The reason why no warps have roles (`kernel_form.FormChoice`)."""
     has_one_loader: bool = False
     """True if one of the computing threads issues the TMA loads of loops (`select_mechanisms`)."""
+    begins_early: bool = True
+    """False if the kernel may not begin while the one before it runs (`choices.choose_programmatic_launch`)."""
 
     @property
     def kernels(self) -> tuple[LayoutAssignment, ...]:

@@ -19,12 +19,14 @@ from dataclasses import replace
 from tilec.ir import warp
 from tilec.ir.tile import Buffer
 from tilec.ir.warp import GridControl, Operation, Program, Role
+from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.lower.waits.touches import find_touches, walk_program
 from tilec.support.source import NOWHERE, Span
 
 
-def insert_programmatic_launch(program: Program) -> Program:
-    """Insert a signal to the next kernel and, with barriers, a wait for the one before, unless the kernel has its own.
+def insert_programmatic_launch(program: Program, assignment: LayoutAssignment) -> Program:
+    """Insert a signal to the next kernel and, where this one may begin early, a wait for the one before; neither where
+    the kernel has its own.
 
     A program with grid barriers stays as it is, too: blocks of the next kernel could take the place of blocks that
     must run at the same time."""
@@ -36,7 +38,7 @@ def insert_programmatic_launch(program: Program) -> Program:
     word = GridControl("launch_dependents", span=_find_span(teller.body, at))
     roles = list(program.roles)
     roles[number] = replace(teller, body=(*teller.body[:at], word, *teller.body[at:]))
-    if not program.barrier_bytes:
+    if not program.barrier_bytes or not assignment.begins_early:
         return replace(program, roles=tuple(roles))
     if not any(_reaches_tensor(op, tensors) for role in roles for op in role.body):
         roles[0] = replace(roles[0], body=(*roles[0].body, GridControl("wait")))
