@@ -375,7 +375,8 @@ def build_loop_cost(scheduled_loop: ScheduledLoop, trip_count: int, target: Targ
         for use in op.uses:
             if use.slot < len(target.slots):
                 held[use.slot] = held.get(use.slot, 0) + use.cycles
-    port = sum(cycles for slot, cycles in held.items() if problem.slots[slot].name in SMEM_SLOTS)
+    by_name = {problem.slots[slot].name: cycles for slot, cycles in held.items()}
+    port = by_name.get(SMEM_READS, 0) + by_name.get(SMEM_WRITES, 0) // 2
     busy = max((-(-cycles // problem.slots[slot].width) for slot, cycles in held.items()), default=0)
     return LoopCost(schedule.ii, length, trip_count, max(busy, port))
 
