@@ -19,7 +19,6 @@ TILES: dict[str, dict[str, Any]] = {
     "attention/mla_decode": {"block_M": 32},
     "attention/mla_split": {"block_M": 32},
     "attention/varlen": {"block_N": 32},
-    "models/kda_chunk": {"chunk": 32},
     "models/kda_chunk_backward": {"chunk": 32},
     "gemm/pipeline_objects": {"block_N": 128, "stages": 2},
 }

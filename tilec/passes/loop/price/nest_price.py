@@ -22,6 +22,9 @@ TRANSCENDENTAL = frozenset({
 SUBNORMAL_EXP2 = 3
 """Extra operations of ex2.approx without .ftz, as the assembler emits them: a comparison, and two products."""
 
+SCALED_FAST = frozenset({"fast_exp", "fast_exp10", "fast_log", "fast_log10"})
+"""Approximations that are an instruction to base 2 and a multiplication; the others are an instruction alone."""
+
 
 def count_nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math: bool) -> list[Demand]:
     """Return the demands of a nest, run by `threads` together: its loads, stores, special functions and operations."""
@@ -36,6 +39,9 @@ def count_nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast
                     case tile.Load(buffer=buffer):
                         count = _count_distinct_loads(e, nest, layout) * threads if in_registers else elements
                         found += list_load_demands(buffer, min(count, elements) * buffer.dtype.bytes, threads)
+                    case tile.Call(fn=fn) if fn.startswith("fast_"):
+                        special += 1
+                        operations += fn in SCALED_FAST
                     case tile.Call(fn=fn) if fn in TRANSCENDENTAL:
                         special += 1
                         operations += SUBNORMAL_EXP2 if fn == "exp2" and not fast_math else 0
