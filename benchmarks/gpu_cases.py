@@ -158,7 +158,7 @@ def plans() -> Iterator[Plan]:
 def tile_of(m: int, n: int, k: int) -> dict[str, int]:
     """A tile that leaves no multiprocessor idle where that can be helped."""
     if m <= 64:
-        return {"block_M": 64, "block_N": 64, "threads": 128, "num_stages": 8}
+        return {"block_M": 32, "block_N": 128, "threads": 128, "num_stages": 8}
     if m * n < 132 * 128 * 256:
         return {"block_M": 128, "block_N": 128}
     return {}
