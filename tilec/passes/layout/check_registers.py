@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 
 from tilec.ir.tile import Parallel, walk_statements
@@ -53,6 +54,15 @@ def check_assembler_work(assignment: LayoutAssignment, instructions: int) -> Non
         registers = sum(_count_registers(one).values())
         if registers > _THREAD_REGISTERS and registers * instructions > MAX_WORK:
             _refuse_fragments(one, f"used by {instructions:,} instructions: more than ptxas can handle")
+
+
+def refuse_fragments(assignments: Sequence[LayoutAssignment]) -> NoReturn:
+    """Raise the error that the products of a kernel leave its threads no registers, at the largest fragments of those
+    assignments that take most."""
+    parts = [part for assignment in assignments for part in assignment.kernels]
+    most = max(parts, key=lambda part: sum(_count_registers(part).values()))
+    threads = max(assignment.block_threads for assignment in assignments)
+    _refuse_fragments(most, f"and products cannot spill theirs: each of {threads} threads has too few")
 
 
 def _count_registers(assignment: LayoutAssignment) -> dict[str, int]:
