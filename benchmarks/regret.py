@@ -274,9 +274,7 @@ def list_totals(workloads: Sequence[Workload]) -> Iterator[str]:
 
 def find_newest() -> Path:
     """Return the newest file of measured workloads."""
-    return max(
-        RESULTS.glob("*-20??-??-??*/workloads.json"), key=lambda path: (path.parent.name[-10:], path.parent.name)
-    )
+    return max(RESULTS.glob("*-20??-??-??*/workloads.json"), key=lambda path: path.parent.name.partition("-")[2])
 
 
 def main(words: Sequence[str] | None = None) -> int:

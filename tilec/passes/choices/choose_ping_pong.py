@@ -33,7 +33,7 @@ UNORDERED_CYCLES = 800
 """Cycles that ping-pong takes beyond the bound where another unit than the tensor cores binds: turns do not order that
 one, and warpgroups without turns drift apart by themselves. On an H200 attention with heads of 64 columns, bound by
 exponentials, takes 2,230 cycles an iteration with turns, 1,400 being the bound, and 2,070 without, where two groups in
-step would take 2,412 (benchmarks/results/h200-2026-11-27-f52729cd)."""
+step would take 2,412 (benchmarks/results/h200-2026-11-27)."""
 LEAST_GAIN = Fraction(3, 20)
 """The fraction of the interval that ping-pong has to save: the lower bounds that are compared are not reached alike. On
 an H200 causal attention by tiles of 64 keys, for which they promise a seventh, is 8 % slower with it, and attention by

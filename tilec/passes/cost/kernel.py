@@ -46,7 +46,7 @@ TENSOR_SLOT = "tc_and_mma"
 SMEM_PORT = "shared memory port"
 """What all accesses to shared memory hold together: 128 bytes a cycle that are read, or 256 that are written. On an
 H200 a SwiGLU product by tiles of 64 columns, whose operands take all 128, has an iteration in 646 cycles, where reads
-alone take 512 and writes at the same rate would make it 768 (benchmarks/results/h200-2026-11-27-f52729cd, with five
+alone take 512 and writes at the same rate would make it 768 (benchmarks/results/h200-2026-11-27, with five
 stages); products of 64 columns beside copies that were waited for moved 147 bytes a cycle (port.json there)."""
 SMEM_READS, SMEM_WRITES = "tp_smem_rd", "tp_smem_wr"
 COMPUTE_SLOTS = (TENSOR_SLOT, "alu_or_fmaheavy", "dual_alu", "xu")
