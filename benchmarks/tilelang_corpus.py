@@ -298,8 +298,10 @@ def examine(path: str, name: str, target: str, until: str, opt_level: int = 3) -
         if made.error is None or not mended(defines, made.error, said, of_file):
             break
     if until == "emulate" and not made.code:
-        defines = choose_sizes(source, options, defines)
-        made = attempt(emulate_kernel, source, replace(options, defines=tuple(defines.items())))
+        made = attempt(driver.check_file, source, replace(options, defines=tuple(defines.items())))
+        if not made.code:
+            defines = choose_sizes(source, options, defines)
+            made = attempt(emulate_launches, source, replace(options, defines=tuple(defines.items())))
     return made, " ".join(f"-D {k}={v}" for k, v in defines.items())
 
 
@@ -347,6 +349,14 @@ def attempt(run: Callable[..., object], source: SourceFile, options: CompileOpti
     return Attempt(code, title, line, round(time.process_time() - began, 2), failed)
 
 
+def emulate_launches(source: SourceFile, options: CompileOptions, observer: driver.Observer) -> None:
+    """Run each kernel that a function launches, in the emulator, and compare its outputs."""
+    count = len(driver.load_kernels(source, options, observer))
+    for number in range(count):
+        name = options.entry if count == 1 else f"{options.entry}_{number + 1}"
+        emulate_kernel(source, replace(options, entry=name), observer)
+
+
 def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver.Observer) -> None:
     """Run a kernel in the emulator on drawn arguments, and compare its outputs with its tile IR run by numpy. Of a
     large grid of blocks that do not depend on one another, `SAMPLE` run."""
@@ -377,23 +387,23 @@ def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver
 
 
 def choose_sizes(source: SourceFile, options: CompileOptions, defines: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with smaller sizes, as far as the kernel can be elaborated with them: all at once, or else one
+    """Return the values with smaller sizes, as far as the kernel passes its checks with them: all at once, or else one
     after another; then with fewer heads."""
 
-    def can_elaborate(sizes: dict[str, Any]) -> bool:
-        """Return whether the front end accepts the kernel with these values."""
-        return not attempt(driver.load_kernels, source, replace(options, defines=tuple(sizes.items()))).code
+    def passes_checks(sizes: dict[str, Any]) -> bool:
+        """Return whether `tilec check` accepts the kernel with these values."""
+        return not attempt(driver.check_file, source, replace(options, defines=tuple(sizes.items()))).code
 
     small, chosen = reduced(defines), defines
-    if can_elaborate(small):
+    if passes_checks(small):
         chosen = small
     else:
         for name in [name for name in defines if small[name] != defines[name]]:
-            if can_elaborate(chosen | {name: small[name]}):
+            if passes_checks(chosen | {name: small[name]}):
                 chosen = chosen | {name: small[name]}
     for names in (HEADS, HEADS_AND_GROUPS):
         fewer = reduce_heads(chosen, names)
-        if fewer != chosen and can_elaborate(fewer):
+        if fewer != chosen and passes_checks(fewer):
             return fewer
     return chosen
 

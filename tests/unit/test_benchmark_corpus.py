@@ -137,6 +137,18 @@ def test_some_blocks_of_a_large_grid_are_emulated(module: Path, monkeypatch: pyt
     )  # fmt: skip
 
 
+def test_all_launches_of_a_function_are_emulated(module: Path) -> None:
+    """Check that a function with two launches is emulated, and that a mistake is found before its sizes change."""
+    launch = """        with T.Kernel(length // block, threads=block) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = op(A[bx * block + i]) + shift
+"""
+    assert launch in MODULE
+    module.write_text(MODULE.replace(launch, launch + launch.replace("+ shift", "+ 1")), encoding="utf-8")
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, made.title) == ("", "")
+
+
 def test_a_size_that_the_kernel_refuses_stays(module: Path) -> None:
     """Check that one size is reduced where another cannot be."""
     module.write_text(MODULE.replace("assert length % block == 0", "assert shift == 512"), encoding="utf-8")
