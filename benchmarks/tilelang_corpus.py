@@ -34,9 +34,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tilelang_reasons import explain_refusal, find_least_capability, is_for_another_machine
 from tilelang_values import Dtype, Script, Tensor
 
@@ -73,8 +75,8 @@ RUNS: dict[str, Callable[..., object]] = {
     "emulate": driver.load_kernels,
 }  # fmt: skip
 """What is run of the compiler, by --until. What is emulated is elaborated first, for its values."""
-SMALL = 256
-"""The sizes of tensors in the emulator, where a kernel takes them."""
+SMALL = (256, 64)
+"""The sizes of tensors in the emulator, where a kernel takes them; the second for what is too large with the first."""
 MOST_ELEMENTS, MOST_BLOCKS, SAMPLE = 1 << 25, 64, 8
 """Of all tensors; of a grid that runs as a whole; and the blocks that run of a larger one."""
 DEPENDENT = re.compile(r"atomic|sync_grid|grid_barrier")
@@ -300,8 +302,7 @@ def examine(path: str, name: str, target: str, until: str, opt_level: int = 3) -
     if until == "emulate" and not made.code:
         made = attempt(driver.check_file, source, replace(options, defines=tuple(defines.items())))
         if not made.code:
-            defines = choose_sizes(source, options, defines)
-            made = attempt(emulate_launches, source, replace(options, defines=tuple(defines.items())))
+            made, defines = emulate_smaller(source, options, defines)
     return made, " ".join(f"-D {k}={v}" for k, v in defines.items())
 
 
@@ -349,19 +350,33 @@ def attempt(run: Callable[..., object], source: SourceFile, options: CompileOpti
     return Attempt(code, title, line, round(time.process_time() - began, 2), failed)
 
 
-def emulate_launches(source: SourceFile, options: CompileOptions, observer: driver.Observer) -> None:
-    """Run each kernel that a function launches, in the emulator, and compare its outputs."""
+def emulate_smaller(
+    source: SourceFile, options: CompileOptions, defines: dict[str, Any]
+) -> tuple[Attempt, dict[str, Any]]:
+    """Emulate a kernel at small sizes, still smaller ones where it is too large; return what came of it, and those."""
+    made, sizes = Attempt("too-large"), defines
+    for small in SMALL:
+        if made.code == "too-large":
+            sizes = choose_sizes(source, options, sizes, small)
+            run = partial(emulate_launches, small=small)
+            made = attempt(run, source, replace(options, defines=tuple(sizes.items())))
+    return made, sizes
+
+
+def emulate_launches(source: SourceFile, options: CompileOptions, observer: driver.Observer, *, small: int) -> None:
+    """Run each kernel that a function launches, in the emulator, and compare its outputs. `small` is what launch-time
+    sizes are."""
     count = len(driver.load_kernels(source, options, observer))
     for number in range(count):
         name = options.entry if count == 1 else f"{options.entry}_{number + 1}"
-        emulate_kernel(source, replace(options, entry=name), observer)
+        emulate_kernel(source, replace(options, entry=name), observer, small)
 
 
-def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver.Observer) -> None:
+def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver.Observer, small: int) -> None:
     """Run a kernel in the emulator on drawn arguments, and compare its outputs with its tile IR run by numpy. Of a
     large grid of blocks that do not depend on one another, `SAMPLE` run."""
     build = driver.build_kernel(source, options, observer)
-    sizes = dict.fromkeys(build.manifest.size_scalars(), SMALL)
+    sizes = dict.fromkeys(build.manifest.size_scalars(), small)
     arguments = emulate.make_blank_arguments(build.kernel, build.manifest, sizes)
     elements = sum(a.size for a in arguments.tensors.values())
     blocks = math.prod(emulate.compute_grid(build.manifest, arguments))
@@ -370,23 +385,27 @@ def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver
         dependent = " that depend on one another" if is_sampled and elements <= MOST_ELEMENTS else ""
         raise Obstacle("too-large", f"{elements:,} elements and {blocks:,} blocks{dependent} are not emulated")
     arguments = emulate.draw_arguments(build.kernel, build.manifest, 0, sizes)
+    for array in arguments.tensors.values():
+        if array.dtype in (np.int32, np.int64):
+            np.abs(array, out=array)  # most are indices
     expected = arguments.copy()
     finite = has_finite_inputs(build.kernel, build.manifest, arguments.tensors, arguments.scalars)
     done = emulate.emulate_build(build, arguments, options=emulate.RunOptions(sample=SAMPLE if is_sampled else 0))
     written = merge_written_masks(build.manifest, done) if is_sampled else None
     emulate.run_reference(build.kernel, expected)
-    results = emulate.compare_arguments(
-        build.kernel, build.manifest, arguments, expected, written, are_inputs_finite=finite
-    )
+    compare = partial(emulate.compare_arguments, build.kernel, build.manifest, arguments, expected, written)
+    results = compare()
     for result in results:
         if not result.matches:
             allowed = f"{result.error:.3g} off, {result.allowed:.3g} allowed"
             raise Obstacle("wrong-result", f"{result.name} differs from its reference ({allowed})")
     if all(result.is_nothing_compared for result in results):
         raise Obstacle("nothing-compared", "the blocks that ran wrote no output")
+    if finite and all(result.is_meaningless for result in compare(are_inputs_finite=True)):
+        raise Obstacle("meaningless", "over half of each output is NaN or infinite, in numpy too")
 
 
-def choose_sizes(source: SourceFile, options: CompileOptions, defines: dict[str, Any]) -> dict[str, Any]:
+def choose_sizes(source: SourceFile, options: CompileOptions, defines: dict[str, Any], small: int) -> dict[str, Any]:
     """Return the values with smaller sizes, as far as the kernel passes its checks with them: all at once, or else one
     after another; then with fewer heads."""
 
@@ -394,13 +413,13 @@ def choose_sizes(source: SourceFile, options: CompileOptions, defines: dict[str,
         """Return whether `tilec check` accepts the kernel with these values."""
         return not attempt(driver.check_file, source, replace(options, defines=tuple(sizes.items()))).code
 
-    small, chosen = reduced(defines), defines
-    if passes_checks(small):
-        chosen = small
+    wanted, chosen = reduced(defines, small), defines
+    if passes_checks(wanted):
+        chosen = wanted
     else:
-        for name in [name for name in defines if small[name] != defines[name]]:
-            if passes_checks(chosen | {name: small[name]}):
-                chosen = chosen | {name: small[name]}
+        for name in [name for name in defines if wanted[name] != defines[name]]:
+            if passes_checks(chosen | {name: wanted[name]}):
+                chosen = chosen | {name: wanted[name]}
     for names in (HEADS, HEADS_AND_GROUPS):
         fewer = reduce_heads(chosen, names)
         if fewer != chosen and passes_checks(fewer):
@@ -415,16 +434,16 @@ def reduce_heads(defines: dict[str, Any], names: re.Pattern[str]) -> dict[str, A
     return defines | {name: count // divisor for name, count in counts.items()}
 
 
-def reduced(defines: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with small sizes of tensors, in place of large ones, and one batch."""
+def reduced(defines: dict[str, Any], small: int = SMALL[0]) -> dict[str, Any]:
+    """Return the values with `small` sizes of tensors, in place of larger ones, and one batch."""
     made = dict(defines)
     for name, value in defines.items():
         if not isinstance(value, int) or isinstance(value, bool):
             continue
         if BATCHES.fullmatch(name):
             made[name] = min(value, 1)
-        elif value > SMALL and not OF_BLOCKS.search(name):
-            made[name] = SMALL
+        elif value > small and not OF_BLOCKS.search(name):
+            made[name] = small
     return made
 
 

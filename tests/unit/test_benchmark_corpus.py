@@ -155,7 +155,7 @@ def test_a_size_that_the_kernel_refuses_stays(module: Path) -> None:
     source = corpus.read_source(str(module))
     options = corpus.CompileOptions(target="sm_80", entry="make", lint="off")
     sizes = {"length": 4096, "block": 128, "op": "lambda a: a", "shift": 512}
-    assert corpus.choose_sizes(source, options, sizes) == sizes | {"length": 256}
+    assert corpus.choose_sizes(source, options, sizes, 256) == sizes | {"length": 256}
 
 
 def test_the_parameters_of_what_a_factory_returns_have_values(module: Path) -> None:
