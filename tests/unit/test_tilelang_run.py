@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 import tilec
@@ -200,6 +202,44 @@ def test_the_text_of_a_kernel_has_what_the_script_computed(tmp_path: Path, monke
     assert [line.strip() for line in lines] == [*own[1:20], "", "def helper(x):", "return x + 0.5"]
     compiled = kernel.compile()
     assert compiled.parameters() == ("A",)
+
+
+SHAPES = """import tilelang
+import tilelang.language as T
+from tvm import tirx
+
+
+def keep_low_bits(x):
+    return x & tirx.const(15, T.uint8)
+
+
+@tilelang.jit
+def mask(A):
+    M, N = T.const("M, N")
+    shape = (M, N)
+    A: T.Tensor(shape, T.uint8)
+    B = T.empty(shape, T.uint8)
+    with T.Kernel(M, threads=32) as bx:
+        for i in T.Parallel(N):
+            B[bx, i] = keep_low_bits(A[bx, i])
+    return B
+"""
+
+
+@pytest.mark.usefixtures("served")
+def test_a_shape_with_a_name_gives_the_sizes(tmp_path: Path) -> None:
+    """Check sizes from a list of extents with a name, and a function that names a module of TVM."""
+    function = load_functions(tmp_path / "shapes.py", SHAPES)["mask"]
+    array = np.zeros((3, 40), np.uint8)
+    assert function._deduce_sizes({"A": array}) == {"M": 3, "N": 40}
+    assert function.compile(array).parameters() == ("A", "B")
+
+
+@pytest.mark.usefixtures("served")
+def test_other_packages_find_the_served_modules() -> None:
+    """Check what a package does that asks whether TVM is installed."""
+    found = importlib.util.find_spec("tvm")
+    assert found is not None and found.name == "tvm"
 
 
 def test_values_as_text() -> None:

@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from importlib.machinery import ModuleSpec
 from inspect import getsourcefile
 from types import FunctionType, ModuleType
 from typing import Any
@@ -236,6 +237,7 @@ def serve_modules() -> Iterator[None]:
     for name, names in table.items():
         module = ServedModule(name, "Served by tilec.")
         module.__path__ = []
+        module.__spec__ = ModuleSpec(name, None, is_package=True)
         module.__dict__.update(names)
         _name_functions(name, names)
         sys.modules[name] = module
