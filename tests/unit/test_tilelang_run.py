@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ import pytest
 
 import tilec
 from tilec.tilelang_run import capture, modules, symbols
-from tilec.tilelang_run.torch_without_gpu import answer_for_gpu, move_to_cpu
+from tilec.tilelang_run.torch_without_gpu import answer_for_gpu, list_answers, move_to_cpu
 
 SCRIPT = """
 import sys
@@ -279,6 +279,12 @@ class _Tensor:
 
     def cuda(self) -> str:
         return "moved"
+
+
+def test_each_name_of_torch_has_a_function_of_its_own() -> None:
+    """Check what torch's compiler asserts when a script imports it."""
+    functions = [value for value in list_answers((9, 0)).values() if isinstance(value, FunctionType)]
+    assert len(set(functions)) == len(functions) > 10
 
 
 def test_torch_answers_for_a_gpu_only_while_the_script_runs() -> None:
