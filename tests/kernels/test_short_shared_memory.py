@@ -1,4 +1,4 @@
-"""Reductions across warps share one scratch tile in a kernel that does not fit otherwise."""
+"""What is done in a kernel that does not fit into shared memory otherwise: scratch is shared, padding left out."""
 
 from __future__ import annotations
 
@@ -55,3 +55,48 @@ def test_a_kernel_that_does_not_fit_all_the_same_is_refused() -> None:
     source = SourceFile("kernel.tl", TEXT.replace("ROWS", "113"))
     with pytest.raises(CompileError, match="shared-memory-overflow"):
         build_kernel(source, CompileOptions(target="sm_90a"), Observer())
+
+
+SMALL_TILES = """@T.prim_func
+def kernel(A: T.Tensor((111, 1024), "float16"), B: T.Tensor((6, 64), "float32")):
+    with T.Kernel(1, threads=256) as bx:
+        large = T.alloc_shared((111, 1024), "float16")
+        full = T.alloc_barrier(128)
+        done = T.alloc_barrier(128)
+        tx = T.get_thread_binding()
+        a = T.alloc_shared((64,), "float32")
+        b = T.alloc_shared((64,), "float32")
+        c = T.alloc_shared((64,), "float32")
+        d = T.alloc_shared((64,), "float32")
+        e = T.alloc_shared((64,), "float32")
+        f = T.alloc_shared((64,), "float32")
+        if tx < 128:
+            T.tma_copy(A, large, barrier=full)
+            T.barrier_arrive(full)
+            T.barrier_wait(done, 0)
+            T.copy(a, B[0, :])
+            T.copy(b, B[1, :])
+            T.copy(c, B[2, :])
+            T.copy(d, B[3, :])
+            T.copy(e, B[4, :])
+            T.copy(f, B[5, :])
+        else:
+            T.barrier_wait(full, 0)
+            for i in T.Parallel(64):
+                a[i] = large[0, i]
+                b[i] = large[1, i]
+                c[i] = large[2, i]
+                d[i] = large[3, i]
+                e[i] = large[110, i]
+                f[i] = large[110, 960 + i]
+            T.barrier_arrive(done)
+"""
+
+
+def test_small_tiles_lie_close_together_where_space_is_short() -> None:
+    """Check a kernel of roles that only fits if its small tiles are not rounded up to 1024 bytes."""
+    made = build_kernel(SourceFile("kernel.tl", SMALL_TILES), CompileOptions(target="sm_90a"), Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 3)
+    emulate.emulate_build(made, given)
+    a = given.tensors["A"].astype(np.float32)
+    np.testing.assert_array_equal(given.tensors["B"], [*a[:4, :64], a[110, :64], a[110, 960:]])
