@@ -160,8 +160,8 @@ def test_what_a_kernel_cannot_be_given_is_named(tmp_path: Path) -> None:
         names["broken"](object())
     with pytest.raises(ValueError, match="tilec compiles for NVIDIA GPUs only"):
         sys.modules["tilelang"].compile(None, target="hip")
-    with pytest.raises(AttributeError, match=r"tilelang\.carver is not served by tilec"):
-        _ = sys.modules["tilelang"].carver
+    with pytest.raises(AttributeError, match=r"tilelang\.tools is not served by tilec"):
+        _ = sys.modules["tilelang"].tools
 
 
 NESTED = """import tilelang.language as T
@@ -206,7 +206,12 @@ def test_the_text_of_a_kernel_has_what_the_script_computed(tmp_path: Path, monke
 
 SHAPES = """import tilelang
 import tilelang.language as T
+from tilelang.carver.arch import driver
+from tilelang.contrib import nvcc
+from tilelang.language.fp8 import determine_fp8_type
 from tvm import tirx
+
+found = nvcc.get_target_compute_version(), determine_fp8_type("e5m2")
 
 
 def keep_low_bits(x):
@@ -216,10 +221,12 @@ def keep_low_bits(x):
 @tilelang.jit
 def mask(A):
     M, N = T.const("M, N")
-    shape = (M, N)
+    rows, columns = M, N
+    shape = (rows, columns)
+    blocks = min(driver.get_num_sms(), M)
     A: T.Tensor(shape, T.uint8)
     B = T.empty(shape, T.uint8)
-    with T.Kernel(M, threads=32) as bx:
+    with T.Kernel(blocks, threads=32) as bx:
         for i in T.Parallel(N):
             B[bx, i] = keep_low_bits(A[bx, i])
     return B
@@ -228,8 +235,10 @@ def mask(A):
 
 @pytest.mark.usefixtures("served")
 def test_a_shape_with_a_name_gives_the_sizes(tmp_path: Path) -> None:
-    """Check sizes from a list of extents with a name, and a function that names a module of TVM."""
-    function = load_functions(tmp_path / "shapes.py", SHAPES)["mask"]
+    """Check sizes from a list of extents with a name, other names of sizes, and what a kernel asks its modules."""
+    names = load_functions(tmp_path / "shapes.py", SHAPES)
+    function = names["mask"]
+    assert (names["found"][0], str(names["found"][1])) == ("9.0", "float8_e5m2")
     array = np.zeros((3, 40), np.uint8)
     assert function._deduce_sizes({"A": array}) == {"M": 3, "N": 40}
     assert function.compile(array).parameters() == ("A", "B")

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-_MULTIPROCESSORS = 132
+MULTIPROCESSORS = 132
 """Of the GPU that scripts are told of: an H100."""
 
 
@@ -57,7 +57,7 @@ def list_answers(capability: tuple[int, int]) -> dict[str, object]:
     nothing. No two names have one function: torch's compiler has a table of its functions, with a rule for each.
     """
     properties = SimpleNamespace(
-        name="emulated by tilec", major=capability[0], minor=capability[1], multi_processor_count=_MULTIPROCESSORS,
+        name="emulated by tilec", major=capability[0], minor=capability[1], multi_processor_count=MULTIPROCESSORS,
         total_memory=80 << 30, shared_memory_per_block_optin=227 << 10, L2_cache_size=50 << 20, warp_size=32,
     )  # fmt: skip
 
