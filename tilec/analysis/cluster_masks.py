@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tilec.analysis.usage import find_reads, find_writes, list_expressions
@@ -98,35 +98,35 @@ def _find_differing_names(statements: tuple[tile.Stmt, ...], known: frozenset[_N
     """Return the variables and buffers that may hold other values in other blocks, if those `known` do."""
     found = set(known)
 
-    def differs(expressions: Sequence[tile.Expr]) -> bool:
+    def may_differ(expressions: Iterable[tile.Expr]) -> bool:
         """Return whether one of the expressions may have another value in another block."""
         parts = [part for expr in expressions for part in tile.walk_expr(expr)]
         return any((part.buffer if isinstance(part, tile.Load) else part) in found for part in parts)
 
-    def is_different_exit(stmt: tile.Stmt) -> bool:
-        """Return whether the statement leaves its loop under a condition that may differ between blocks."""
-        if not isinstance(stmt, tile.If) or not differs((stmt.condition,)):
-            return False
-        return any(isinstance(part, tile.Break) for part in tile.walk_statements((*stmt.then, *stmt.orelse)))
-
-    def visit(body: tuple[tile.Stmt, ...], *, is_guarded: bool) -> None:
-        """Add what these statements set. `is_guarded`: not every block executes them equally often."""
+    def visit_statements(body: tuple[tile.Stmt, ...], guards: tuple[tile.Expr, ...]) -> None:
+        """Add what these statements set, if it may differ. `guards` decide whether and how often they are executed."""
         for stmt in body:
-            is_different = is_guarded or differs(tuple(list_expressions(stmt)))
+            inner = (*guards, *list_expressions(stmt), *_list_exit_conditions(stmt))
             nested = tile.nested_bodies(stmt)
-            if isinstance(stmt, tile.TileOp):
-                is_different |= any(buffer in found for buffer in find_reads(stmt))
-            if is_different or (isinstance(stmt, tile.Store) and stmt.atomic is not None):
+            is_atomic = isinstance(stmt, tile.Store) and stmt.atomic is not None
+            reads_differing = isinstance(stmt, tile.TileOp) and any(buffer in found for buffer in find_reads(stmt))
+            if is_atomic or reads_differing or may_differ(inner):
                 found.update(tile.declared_variables(stmt))
-                if not nested:
-                    found.update(find_writes(stmt))
-            if isinstance(stmt, tile.For | tile.While):
-                is_different |= any(is_different_exit(part) for part in tile.walk_statements(stmt.body))
-            for inner in nested:
-                visit(inner, is_guarded=is_different)
+                found.update(() if nested else find_writes(stmt))
+            for statements_inside in nested:
+                visit_statements(statements_inside, inner)
 
     size = -1
     while size != len(found):
         size = len(found)
-        visit(statements, is_guarded=False)
+        visit_statements(statements, ())
     return frozenset(found)
+
+
+def _list_exit_conditions(stmt: tile.Stmt) -> Iterator[tile.Expr]:
+    """Yield the conditions under which a loop is left early; none for another statement."""
+    if isinstance(stmt, tile.For | tile.While):
+        for part in tile.walk_statements(stmt.body):
+            inside = tile.walk_statements((*part.then, *part.orelse)) if isinstance(part, tile.If) else ()
+            if isinstance(part, tile.If) and any(isinstance(each, tile.Break) for each in inside):
+                yield part.condition

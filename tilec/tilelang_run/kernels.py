@@ -426,13 +426,13 @@ def _read_extents(annotation: ast.expr, named: Mapping[str, ast.expr]) -> tuple[
         case _:
             parts = []
 
-    def resolve(part: ast.expr) -> ast.expr:
+    def resolve_name(part: ast.expr) -> ast.expr:
         """Return the value of a name, or of the name that it stands for, and anything else as it is."""
         return named.get(part.id, part) if isinstance(part, ast.Name) else part
 
     lists = [
-        [resolve(extent) for extent in part.elts] if isinstance(part, ast.Tuple | ast.List) else [part]
-        for part in map(resolve, parts)
+        [resolve_name(extent) for extent in part.elts] if isinstance(part, ast.Tuple | ast.List) else [part]
+        for part in map(resolve_name, parts)
     ]
     is_strided = "Strided" in ast.unparse(annotation).partition("[")[0].partition("(")[0]
     return lists[0] if lists else [], lists[1] if is_strided and len(lists) > 1 else []

@@ -69,14 +69,14 @@ def _share_scratch(program: Program) -> Program:
     def replace_scratch(role: Role) -> Role:
         """Return the role with its largest scratch tile in each of its reductions."""
 
-        def visit(op: Operation) -> Operation:
+        def use_largest(op: Operation) -> Operation:
             """Return a reduction with the largest scratch tile in place of its own, and any other operation as it
             is."""
             if not isinstance(op, Reduce) or op.scratch is None:
                 return op
             return replace(op, scratch=largest[role.name])
 
-        return replace(role, body=rewrite_statements(role.body, visit))
+        return replace(role, body=rewrite_statements(role.body, use_largest))
 
     dropped = {tile.name for tiles in scratch.values() for tile in tiles} - {tile.name for tile in largest.values()}
     return replace(
