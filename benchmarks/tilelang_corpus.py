@@ -1,7 +1,8 @@
 """How many TileLang kernels of a checkout can be compiled as they are, and what stands in the way of the others.
 
     python benchmarks/tilelang_corpus.py --source DIR [--under examples] [--target sm_90a ...]
-        [--until front|check|build|emulate] [--jobs 2] [--json FILE] [--show CODE ...] [--only PART]
+        [--until front|check|build|emulate] [--opt-level 2] [--jobs 2] [--json FILE] [--show CODE ...]
+        [--only PART] [--every N] [--seconds S]
 
 DIR is a checkout of a repository with TileLang kernels; nothing of it is copied, and nothing of it runs. A kernel is a
 function under `@tilelang.jit` or `@T.prim_func` at the top of a file, or one that returns such a function of its own.
@@ -9,9 +10,12 @@ The values that it takes are those of the repository's own calls (`tilelang_valu
 (`USUAL`, `GUESSED`). Files about other machines are left out (`OTHERS`), and for a target the kernels that name a later
 one (`NEEDS`), or whose tests ask for one. Of those that are refused, `tilelang_reasons` says which the repository
 itself shows to be wrong, or not for this machine: the rate is given with and without them. Each kernel is compiled in a
-process of its own, for at most `SECONDS` of the processor. With `--until emulate` it is built at small sizes where it
-can be, run in the emulator, and compared with its tile IR run by numpy; what is too large for that counts as an
-obstacle.
+process of its own, for at most `--seconds` of the processor. FILE is written after each kernel.
+
+With `--until emulate` a kernel is built at small sizes where it can be, run in the emulator, and compared with its tile
+IR run by numpy. Of a large grid some blocks run, and what they wrote is compared; that needs blocks that do not depend
+on one another. What is too large even for that counts as an obstacle. Two targets, or two values of `--opt-level`,
+agree where each agrees with numpy.
 """
 
 from __future__ import annotations
@@ -30,17 +34,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tilelang_reasons import explain_refusal, find_least_capability, is_for_another_machine
 from tilelang_values import Dtype, Script, Tensor
 
 from tilec.driver import build as driver
 from tilec.driver.emulation import emulate
-from tilec.driver.emulation.compare import has_finite_inputs
+from tilec.driver.emulation.compare import has_finite_inputs, merge_written_masks
 from tilec.emu import Fault
 from tilec.frontend.syntax.parse import parse_file
+from tilec.ir.text import print_kernel
 from tilec.support.diagnostics import CompileError, InternalError
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions
@@ -68,9 +75,15 @@ RUNS: dict[str, Callable[..., object]] = {
     "emulate": driver.load_kernels,
 }  # fmt: skip
 """What is run of the compiler, by --until. What is emulated is elaborated first, for its values."""
-SMALL = 256
-"""The sizes of tensors in the emulator, where a kernel takes them."""
-MOST_ELEMENTS, MOST_BLOCKS = 1 << 22, 256
+SMALL = (256, 64)
+"""The sizes of tensors in the emulator, where a kernel takes them; the second for what is too large with the first."""
+MOST_ELEMENTS, MOST_BLOCKS, SAMPLE = 1 << 25, 64, 8
+"""Of all tensors; of a grid that runs as a whole; and the blocks that run of a larger one."""
+DEPENDENT = re.compile(r"atomic|sync_grid|grid_barrier")
+"""What names a dependence between blocks, in tile IR."""
+HEADS = re.compile(r"(?i)^h[qkv]?$|heads?(_num)?$|head_kv$")
+HEADS_AND_GROUPS = re.compile(rf"{HEADS.pattern}|groups?$")
+"""Counts of heads, which shrink by a common divisor, and the ratios between them."""
 BATCHES = re.compile(r"(?i)b|batch|batch_size|bs")
 OF_BLOCKS = re.compile(r"(?i)block|blk|tile|thread|stage|dim|head|chunk|topk|vec|^[b]?[dkv]$")
 """Sizes of parts, which no tensor has alone."""
@@ -112,6 +125,15 @@ class Kernel:
     """Why it was right to refuse it, if the repository itself says so."""
 
 
+@dataclass(frozen=True)
+class Run:
+    """What is done with each kernel: the last step, tilec's optimisation level, and the seconds of the processor."""
+
+    until: str = "build"
+    opt_level: int = 3
+    seconds: int = SECONDS
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--source", type=Path, required=True)
@@ -122,6 +144,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--show", nargs="*", default=(), help="codes whose kernels are listed, with their messages")
     parser.add_argument("--only", default="", help="of files whose path has this in it")
+    parser.add_argument("--every", type=int, default=1, help="only each Nth kernel")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="of the processor, for one kernel")
+    parser.add_argument("--opt-level", type=int, default=3, help="that of tilec, from 2 on with a cubin")
     given = parser.parse_args()
     asked: list[tuple[Path, str, str, str]] = []
     left_out: Counter[str] = Counter()
@@ -142,11 +167,14 @@ def main() -> int:
                     left_out[target] += 1
     with suppress(CompileError):  # what says what is wrong with a text is made once, for all processes
         parse_file(SourceFile("k.tl", "x = = 1"))
+    how = Run(given.until, given.opt_level, given.seconds)
+    found: list[Kernel] = []
     with ThreadPoolExecutor(given.jobs) as pool:
-        found = list(pool.map(lambda each: compiled(*each, given.until), asked))
+        for kernel in pool.map(lambda each: compiled(*each, how), asked[:: given.every]):
+            found.append(kernel)
+            if given.json:
+                given.json.write_text(json.dumps([asdict(each) for each in found], indent=1), encoding="utf-8")
     report(found, given.target, given.show, left_out)
-    if given.json:
-        given.json.write_text(json.dumps([asdict(each) for each in found], indent=1), encoding="utf-8")
     return 0
 
 
@@ -233,31 +261,32 @@ def read_script(path: Path, read: dict[Path, Script] | None = None) -> Script:
 # ---- one kernel ------------------------------------------------------------------------------------------------------
 
 
-def compiled(path: Path, place: str, name: str, target: str, until: str) -> Kernel:
+def compiled(path: Path, place: str, name: str, target: str, how: Run) -> Kernel:
     """A process for it, which has read the compiler already."""
     context = multiprocessing.get_context("fork")
     receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=child, args=(sending, str(path), name, target, until))
+    process = context.Process(target=child, args=(sending, str(path), name, target, how))
     process.start()
     sending.close()
     try:
         made = receiving.recv()
     except EOFError:
-        made = ("ended", f"no answer in {SECONDS} s", "", float(SECONDS), "")
+        made = ("ended", f"no answer in {how.seconds} s", "", float(how.seconds), "")
     process.join()
     code, title = made[:2]
     reason = explain_refusal(path.read_text(encoding="utf-8"), name, code, title) if code else ""
     return Kernel(place, name, target, *made, reason)
 
 
-def child(answer: Any, path: str, name: str, target: str, until: str) -> None:
-    """Answer with what comes of a kernel, after at most `SECONDS` of the processor."""
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    made, shown = examine(path, name, target, until)
+def child(answer: Any, path: str, name: str, target: str, how: Run) -> None:
+    """Answer with what comes of a kernel, after at most the run's seconds of the processor."""
+    used = math.ceil(time.process_time())  # what the parent did before the fork does not count, but its limit may
+    resource.setrlimit(resource.RLIMIT_CPU, (used + how.seconds, used + how.seconds))
+    made, shown = examine(path, name, target, how.until, how.opt_level)
     answer.send((made.code, made.title, made.line, made.seconds, shown))
 
 
-def examine(path: str, name: str, target: str, until: str) -> tuple[Attempt, str]:
+def examine(path: str, name: str, target: str, until: str, opt_level: int = 3) -> tuple[Attempt, str]:
     """Compile a kernel, adding values as long as some are asked for. Returns the first mistake, and the values."""
     source = read_source(path)
     said = {k: given for k, v in values(Path(path), name).items() if (given := text_of(v)) is not None}
@@ -265,15 +294,15 @@ def examine(path: str, name: str, target: str, until: str) -> tuple[Attempt, str
     function = next(n for n in ast.parse(source.text).body if isinstance(n, ast.FunctionDef) and n.name == name)
     taken = set(parameters(function))
     defines = {k: v for k, v in said.items() if k in taken}
-    run = RUNS[until]
+    run, options = RUNS[until], CompileOptions(target=target, entry=name, lint="off", opt_level=opt_level)
     for _ in range(ROUNDS):
-        made = attempt(
-            run, source, CompileOptions(target=target, entry=name, defines=tuple(defines.items()), lint="off")
-        )
+        made = attempt(run, source, replace(options, defines=tuple(defines.items())))
         if made.error is None or not mended(defines, made.error, said, of_file):
             break
     if until == "emulate" and not made.code:
-        made = emulated(source, CompileOptions(target=target, entry=name, lint="off"), defines)
+        made = attempt(driver.check_file, source, replace(options, defines=tuple(defines.items())))
+        if not made.code:
+            made, defines = emulate_smaller(source, options, defines)
     return made, " ".join(f"-D {k}={v}" for k, v in defines.items())
 
 
@@ -321,44 +350,100 @@ def attempt(run: Callable[..., object], source: SourceFile, options: CompileOpti
     return Attempt(code, title, line, round(time.process_time() - began, 2), failed)
 
 
-def emulated(source: SourceFile, options: CompileOptions, defines: dict[str, Any]) -> Attempt:
-    """Build a kernel, run it in the emulator and compare, at smaller sizes if it can be elaborated with them."""
-    for sizes in (reduced(defines), defines):
-        options = replace(options, defines=tuple(sizes.items()))
-        if not attempt(driver.load_kernels, source, options).code:
-            break
-    return attempt(emulate_kernel, source, options)
+def emulate_smaller(
+    source: SourceFile, options: CompileOptions, defines: dict[str, Any]
+) -> tuple[Attempt, dict[str, Any]]:
+    """Emulate a kernel at small sizes, still smaller ones where it is too large; return what came of it, and those."""
+    made, sizes = Attempt("too-large"), defines
+    for small in SMALL:
+        if made.code == "too-large":
+            sizes = choose_sizes(source, options, sizes, small)
+            run = partial(emulate_launches, small=small)
+            made = attempt(run, source, replace(options, defines=tuple(sizes.items())))
+    return made, sizes
 
 
-def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver.Observer) -> None:
-    """Run a kernel in the emulator on drawn arguments, and compare its outputs with its tile IR run by numpy."""
+def emulate_launches(source: SourceFile, options: CompileOptions, observer: driver.Observer, *, small: int) -> None:
+    """Run each kernel that a function launches, in the emulator, and compare its outputs. `small` is what launch-time
+    sizes are."""
+    count = len(driver.load_kernels(source, options, observer))
+    for number in range(count):
+        name = options.entry if count == 1 else f"{options.entry}_{number + 1}"
+        emulate_kernel(source, replace(options, entry=name), observer, small)
+
+
+def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver.Observer, small: int) -> None:
+    """Run a kernel in the emulator on drawn arguments, and compare its outputs with its tile IR run by numpy. Of a
+    large grid of blocks that do not depend on one another, `SAMPLE` run."""
     build = driver.build_kernel(source, options, observer)
-    sizes = dict.fromkeys(build.manifest.size_scalars(), SMALL)
+    sizes = dict.fromkeys(build.manifest.size_scalars(), small)
+    arguments = emulate.make_blank_arguments(build.kernel, build.manifest, sizes)
+    elements = sum(a.size for a in arguments.tensors.values())
+    blocks = math.prod(emulate.compute_grid(build.manifest, arguments))
+    is_sampled = blocks > MOST_BLOCKS
+    if elements > MOST_ELEMENTS or (is_sampled and DEPENDENT.search(print_kernel(build.kernel))):
+        dependent = " that depend on one another" if is_sampled and elements <= MOST_ELEMENTS else ""
+        raise Obstacle("too-large", f"{elements:,} elements and {blocks:,} blocks{dependent} are not emulated")
     arguments = emulate.draw_arguments(build.kernel, build.manifest, 0, sizes)
-    count, blocks = sum(a.size for a in arguments.tensors.values()), emulate.compute_grid(build.manifest, arguments)
-    if count > MOST_ELEMENTS or math.prod(blocks) > MOST_BLOCKS:
-        raise Obstacle("too-large", f"{count:,} elements and {math.prod(blocks):,} blocks are not emulated")
+    for array in arguments.tensors.values():
+        if array.dtype in (np.int32, np.int64):
+            np.abs(array, out=array)  # most are indices
     expected = arguments.copy()
     finite = has_finite_inputs(build.kernel, build.manifest, arguments.tensors, arguments.scalars)
-    emulate.emulate_build(build, arguments)
+    done = emulate.emulate_build(build, arguments, options=emulate.RunOptions(sample=SAMPLE if is_sampled else 0))
+    written = merge_written_masks(build.manifest, done) if is_sampled else None
     emulate.run_reference(build.kernel, expected)
-    results = emulate.compare_arguments(build.kernel, build.manifest, arguments, expected, are_inputs_finite=finite)
+    compare = partial(emulate.compare_arguments, build.kernel, build.manifest, arguments, expected, written)
+    results = compare()
     for result in results:
         if not result.matches:
             allowed = f"{result.error:.3g} off, {result.allowed:.3g} allowed"
             raise Obstacle("wrong-result", f"{result.name} differs from its reference ({allowed})")
+    if all(result.is_nothing_compared for result in results):
+        raise Obstacle("nothing-compared", "the blocks that ran wrote no output")
+    if finite and all(result.is_meaningless for result in compare(are_inputs_finite=True)):
+        raise Obstacle("meaningless", "over half of each output is NaN or infinite, in numpy too")
 
 
-def reduced(defines: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with small sizes of tensors, in place of large ones, and one batch."""
+def choose_sizes(source: SourceFile, options: CompileOptions, defines: dict[str, Any], small: int) -> dict[str, Any]:
+    """Return the values with smaller sizes, as far as the kernel passes its checks with them: all at once, or else one
+    after another; then with fewer heads."""
+
+    def passes_checks(sizes: dict[str, Any]) -> bool:
+        """Return whether `tilec check` accepts the kernel with these values."""
+        return not attempt(driver.check_file, source, replace(options, defines=tuple(sizes.items()))).code
+
+    wanted, chosen = reduced(defines, small), defines
+    if passes_checks(wanted):
+        chosen = wanted
+    else:
+        for name in [name for name in defines if wanted[name] != defines[name]]:
+            if passes_checks(chosen | {name: wanted[name]}):
+                chosen = chosen | {name: wanted[name]}
+    for names in (HEADS, HEADS_AND_GROUPS):
+        fewer = reduce_heads(chosen, names)
+        if fewer != chosen and passes_checks(fewer):
+            return fewer
+    return chosen
+
+
+def reduce_heads(defines: dict[str, Any], names: re.Pattern[str]) -> dict[str, Any]:
+    """Return the values with the counts of these names divided by their greatest common divisor."""
+    counts = {k: v for k, v in defines.items() if names.search(k) and type(v) is int and v > 0}
+    divisor = math.gcd(*counts.values()) if counts else 1
+    return defines | {name: count // divisor for name, count in counts.items()}
+
+
+def reduced(defines: dict[str, Any], small: int = SMALL[0]) -> dict[str, Any]:
+    """Return the values with `small` sizes of tensors, in place of larger ones, and one batch."""
     made = dict(defines)
     for name, value in defines.items():
         if not isinstance(value, int) or isinstance(value, bool):
             continue
         if BATCHES.fullmatch(name):
             made[name] = min(value, 1)
-        elif value > SMALL and not OF_BLOCKS.search(name):
-            made[name] = SMALL
+        elif value > small and not OF_BLOCKS.search(name):
+            made[name] = small
     return made
 
 

@@ -142,3 +142,22 @@ def test_elements_apart() -> None:
     with pytest.raises(ValueError, match="overlap"):
         copy_with_strides(array, (2, 1))
     assert copy_with_strides(array[:0], (5, 1)).shape == (0, 3)
+
+
+NIBBLES = """
+@T.prim_func
+def k(A: T.StridedTensor((4, 64), (80, 1), "uint8"), B: T.Tensor((4, 128), "float16")):
+    with T.Kernel(4, threads=128) as bx:
+        for i in T.Parallel(128):
+            nibble = (A[bx, i // 2] >> T.cast(4 * (i % 2), "uint8")) & 15
+            B[bx, i] = T.cast(T.reinterpret(T.cast(nibble, "uint4"), T.float4_e2m1fn), "float16")
+"""
+
+
+def test_strided_bytes_hold_four_bit_floats() -> None:
+    """Check what the error for a strided tensor of four-bit floats says to write."""
+    before, after = run(compiled(NIBBLES, "sm_80"))
+    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    values = np.concatenate([values, -values])
+    found = np.stack([before["A"] & 15, before["A"] >> 4], axis=-1).reshape(4, 128)
+    np.testing.assert_array_equal(after["B"], values[found])

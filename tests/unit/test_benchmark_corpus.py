@@ -115,10 +115,47 @@ def test_values_are_those_of_calls_parametrised_tests_and_configurations(module:
 def test_a_kernel_is_emulated_at_small_sizes(module: Path) -> None:
     made, defines = corpus.examine(str(module), "make", "sm_80", "emulate")
     assert (made.code, made.title) == ("", "")
-    assert defines == "-D length=4096 -D block=128 -D op=lambda a: a * 2"
+    assert defines == "-D length=256 -D block=128 -D op=lambda a: a * 2"
     assert corpus.reduced({"length": 4096, "block": 512, "batch": 8, "flag": True}) == {
         "length": 256, "block": 512, "batch": 1, "flag": True
     }  # fmt: skip
+    sizes = {"heads": 64, "kv_heads": 8, "head_dim": 64, "groups": 8, "causal": True}
+    assert corpus.reduce_heads(sizes, corpus.HEADS) == sizes | {"heads": 8, "kv_heads": 1}
+
+
+def test_some_blocks_of_a_large_grid_are_emulated(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that a sample of two blocks runs and is compared, unless an atomic operation connects the blocks."""
+    monkeypatch.setattr(corpus, "MOST_BLOCKS", 1)
+    monkeypatch.setattr(corpus, "SAMPLE", 1)
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, made.title) == ("", "")
+    adding = MODULE.replace("B[bx * block + i] = op(A[bx * block + i]) + shift", "T.atomic_add(B[i], A[i])")
+    module.write_text(adding, encoding="utf-8")
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, made.title) == (
+        "too-large", "512 elements and 2 blocks that depend on one another are not emulated"
+    )  # fmt: skip
+
+
+def test_all_launches_of_a_function_are_emulated(module: Path) -> None:
+    """Check that a function with two launches is emulated, and that a mistake is found before its sizes change."""
+    launch = """        with T.Kernel(length // block, threads=block) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = op(A[bx * block + i]) + shift
+"""
+    assert launch in MODULE
+    module.write_text(MODULE.replace(launch, launch + launch.replace("+ shift", "+ 1")), encoding="utf-8")
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, made.title) == ("", "")
+
+
+def test_a_size_that_the_kernel_refuses_stays(module: Path) -> None:
+    """Check that one size is reduced where another cannot be."""
+    module.write_text(MODULE.replace("assert length % block == 0", "assert shift == 512"), encoding="utf-8")
+    source = corpus.read_source(str(module))
+    options = corpus.CompileOptions(target="sm_80", entry="make", lint="off")
+    sizes = {"length": 4096, "block": 128, "op": "lambda a: a", "shift": 512}
+    assert corpus.choose_sizes(source, options, sizes, 256) == sizes | {"length": 256}
 
 
 def test_the_parameters_of_what_a_factory_returns_have_values(module: Path) -> None:

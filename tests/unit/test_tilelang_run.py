@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 import tilec
 from tilec.tilelang_run import capture, modules, symbols
-from tilec.tilelang_run.torch_without_gpu import answer_for_gpu, move_to_cpu
+from tilec.tilelang_run.torch_without_gpu import answer_for_gpu, list_answers, move_to_cpu
 
 SCRIPT = """
 import sys
@@ -158,8 +160,8 @@ def test_what_a_kernel_cannot_be_given_is_named(tmp_path: Path) -> None:
         names["broken"](object())
     with pytest.raises(ValueError, match="tilec compiles for NVIDIA GPUs only"):
         sys.modules["tilelang"].compile(None, target="hip")
-    with pytest.raises(AttributeError, match=r"tilelang\.carver is not served by tilec"):
-        _ = sys.modules["tilelang"].carver
+    with pytest.raises(AttributeError, match=r"tilelang\.tools is not served by tilec"):
+        _ = sys.modules["tilelang"].tools
 
 
 NESTED = """import tilelang.language as T
@@ -202,6 +204,53 @@ def test_the_text_of_a_kernel_has_what_the_script_computed(tmp_path: Path, monke
     assert compiled.parameters() == ("A",)
 
 
+SHAPES = """import tilelang
+import tilelang.language as T
+from tilelang.carver.arch import driver
+from tilelang.contrib import nvcc
+from tilelang.language.fp8 import determine_fp8_type
+from tvm import tirx
+
+found = nvcc.get_target_compute_version(), determine_fp8_type("e5m2")
+
+
+def keep_low_bits(x):
+    return x & tirx.const(15, T.uint8)
+
+
+@tilelang.jit
+def mask(A):
+    M, N = T.const("M, N")
+    rows, columns = M, N
+    shape = (rows, columns)
+    blocks = min(driver.get_num_sms(), M)
+    A: T.Tensor(shape, T.uint8)
+    B = T.empty(shape, T.uint8)
+    with T.Kernel(blocks, threads=32) as bx:
+        for i in T.Parallel(N):
+            B[bx, i] = keep_low_bits(A[bx, i])
+    return B
+"""
+
+
+@pytest.mark.usefixtures("served")
+def test_a_shape_with_a_name_gives_the_sizes(tmp_path: Path) -> None:
+    """Check sizes from a list of extents with a name, other names of sizes, and what a kernel asks its modules."""
+    names = load_functions(tmp_path / "shapes.py", SHAPES)
+    function = names["mask"]
+    assert (names["found"][0], str(names["found"][1])) == ("9.0", "float8_e5m2")
+    array = np.zeros((3, 40), np.uint8)
+    assert function._deduce_sizes({"A": array}) == {"M": 3, "N": 40}
+    assert function.compile(array).parameters() == ("A", "B")
+
+
+@pytest.mark.usefixtures("served")
+def test_other_packages_find_the_served_modules() -> None:
+    """Check what a package does that asks whether TVM is installed."""
+    found = importlib.util.find_spec("tvm")
+    assert found is not None and found.name == "tvm"
+
+
 def test_values_as_text() -> None:
     assert capture.write_value({"a": [1, (2.5,)], "b": symbols.make_element_type("float")}) == (
         "{'a': [1, (2.5,)], 'b': T.float32}"
@@ -239,6 +288,12 @@ class _Tensor:
 
     def cuda(self) -> str:
         return "moved"
+
+
+def test_each_name_of_torch_has_a_function_of_its_own() -> None:
+    """Check what torch's compiler asserts when a script imports it."""
+    functions = [value for value in list_answers((9, 0)).values() if isinstance(value, FunctionType)]
+    assert len(set(functions)) == len(functions) > 10
 
 
 def test_torch_answers_for_a_gpu_only_while_the_script_runs() -> None:

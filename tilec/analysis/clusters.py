@@ -11,8 +11,7 @@ from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.rewrite import map_nested_bodies, map_statements
-from tilec.ir.types import BOOL, INT32, UINT32
-from tilec.ops.copies.copy import Copy
+from tilec.ir.types import INT32, UINT32
 from tilec.ops.language.signature import Argument, Call
 from tilec.ops.synchronisation.cluster_launch import is_try_cancel
 from tilec.ops.synchronisation.rendezvous import Rendezvous
@@ -82,56 +81,6 @@ def uses_rank(statements: tuple[tile.Stmt, ...]) -> bool:
 def bind_block_rank(statements: tuple[tile.Stmt, ...], value: tile.Expr, span: Span) -> tuple[tile.Stmt, ...]:
     """Return the statements behind a bind that sets the block's rank in its cluster to `value`."""
     return (tile.Bind(tile.CLUSTER_RANK, value, span), *statements)
-
-
-def resolve_cluster_masks(
-    statements: tuple[tile.Stmt, ...], block_vars: Sequence[tile.Var], cluster: tile.Cluster
-) -> tuple[tile.Stmt, ...]:
-    """Return the statements with `cluster_mask` resolved: blocks in it copy from where the first of them copies.
-    Errors: `bad-cluster` for a bit outside the cluster."""
-    values: dict[tile.Var, tile.Expr] = {}
-
-    def unify_copy_start(op: Copy, mask: int) -> Copy:
-        """Return the copy without its mask, with a start that blocks in the mask share; refuse a bit outside the
-        cluster."""
-        if mask >> cluster.blocks:
-            raise_error(
-                "bad-cluster",
-                f"cluster_mask={mask:#b} has a bit outside the cluster",
-                op.span,
-                secondary=(Label(cluster.span, f"{cluster.blocks} blocks from here"),) if cluster.span.line else (),
-                help=None if cluster.span.line else "pass cluster_dims= to T.Kernel",
-            )
-        first = (mask & -mask).bit_length() - 1
-        first_values: dict[tile.Var, tile.Expr] = {tile.CLUSTER_RANK: tile.int32_const(first)}
-        for axis, var in enumerate(block_vars):
-            size, digit = cluster.extents[axis], first // math.prod(cluster.extents[:axis])
-            own = tile.Binary("floordiv", var, tile.int32_const(size), INT32)
-            first_values[var] = add_exprs(scale_expr(fold_expr(own), size), tile.int32_const(digit % size))
-        is_in = tile.Binary(
-            "floormod", tile.Binary("shr", tile.int32_const(mask), tile.CLUSTER_RANK, INT32), tile.int32_const(2), INT32
-        )
-        chosen = tile.Binary("eq", is_in, tile.int32_const(1), BOOL)
-        source = op.source
-        start = []
-        for index in source.start:
-            shared_index = fold_expr(tile.substitute_variables(tile.substitute_variables(index, values), first_values))
-            everyone = mask + 1 == 1 << cluster.blocks or shared_index == index
-            start.append(shared_index if everyone else tile.Select(chosen, shared_index, index, INT32))
-        return replace(op, source=replace(source, start=tuple(start)), cluster_mask=None)
-
-    def resolve_statement(stmt: tile.Stmt) -> tile.Stmt:
-        """Resolve the copies in a statement, recording the values of binds that load nothing."""
-        match stmt:
-            case tile.Bind() if not any(isinstance(e, tile.Load) for e in tile.walk_expr(stmt.value)):
-                values[stmt.var] = tile.substitute_variables(stmt.value, values)
-            case Copy(cluster_mask=int() as mask):
-                return unify_copy_start(stmt, mask)
-            case _:
-                pass
-        return map_nested_bodies(stmt, lambda body: map_statements(body, resolve_statement))
-
-    return tuple(map(resolve_statement, statements))
 
 
 def add_grid_counter(

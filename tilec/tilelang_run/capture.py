@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -146,6 +147,10 @@ class _KernelText:
             case ModuleType():
                 self.names.add(name)
                 self.heads[name] = f"import {value.__name__} as {name}"
+            case Symbol() if re.fullmatch(r"tvm(\.\w+)+", repr(value)):
+                self.names.add(name)
+                module, _, last = repr(value).rpartition(".")
+                self.heads[name] = f"from {module} import {last} as {name}"
             case PythonFunction(function=function) if function.__name__ == name and _is_of_script(function):
                 self.add_function(value, {})
             case PythonFunction(function=function) if function.__name__ == "<lambda>":

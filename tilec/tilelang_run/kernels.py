@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -342,13 +343,13 @@ class JITFunction:
 
     def _deduce_sizes(self, given: Mapping[str, object]) -> dict[str, int]:
         """Return the values of the sizes in parameter types: those given, else extents and strides of given arrays."""
-        wanted = set(_list_const_names(self.node))
+        wanted, values_by_name = set(_list_const_names(self.node)), _find_named_values(self.node)
         sizes = {n: v for n, v in given.items() if n not in self.signature.parameters and isinstance(v, int)}
         for name, annotation in self._types().items():
             array = given.get(name)
             if not is_array(array):
                 continue
-            shape, strides = _read_extents(annotation)
+            shape, strides = _read_extents(annotation, values_by_name)
             for names, values in ((shape, array_shape(array)), (strides, find_strides(array) if strides else ())):
                 for part, value in zip(names, values, strict=False):
                     if isinstance(part, ast.Name) and (part.id in wanted or self._is_unknown(part.id)):
@@ -388,8 +389,32 @@ def _list_const_names(node: ast.FunctionDef) -> Iterator[str]:
                 yield from first.value.replace(",", " ").split()
 
 
-def _read_extents(annotation: ast.expr) -> tuple[list[ast.expr], list[ast.expr]]:
-    """Return the expressions of the extents and strides in a tensor type; no strides unless it is a strided tensor."""
+def _find_named_values(node: ast.FunctionDef) -> dict[str, ast.expr]:
+    """Return the tuples, lists and other names that a function gives a name to, by the name; none with several
+    values."""
+    bound = [each for each in ast.walk(node) if isinstance(each, ast.Name) and not _is_read(each)]
+    counts = Counter(each.id for each in bound)
+    pairs: list[tuple[ast.expr, ast.expr]] = []
+    for statement in node.body:
+        match statement:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                pairs += zip(targets, values, strict=False)
+            case ast.Assign(targets=[target], value=value):
+                pairs.append((target, value))
+            case _:
+                pass
+    kinds = ast.Name | ast.Tuple | ast.List
+    return {
+        target.id: value
+        for target, value in pairs
+        if isinstance(target, ast.Name) and counts[target.id] == 1 and isinstance(value, kinds)
+    }
+
+
+def _read_extents(annotation: ast.expr, named: Mapping[str, ast.expr]) -> tuple[list[ast.expr], list[ast.expr]]:
+    """Return the expressions of the extents and strides in a tensor type; no strides unless it is a strided tensor.
+    `named` are the values of the names that it may use.
+    """
     parts: list[ast.expr]
     match annotation:
         case ast.Call(args=args, keywords=keywords):
@@ -400,7 +425,15 @@ def _read_extents(annotation: ast.expr) -> tuple[list[ast.expr], list[ast.expr]]
             parts = [only]
         case _:
             parts = []
-    lists = [part.elts if isinstance(part, ast.Tuple | ast.List) else [part] for part in parts]
+
+    def resolve_name(part: ast.expr) -> ast.expr:
+        """Return the value of a name, or of the name that it stands for, and anything else as it is."""
+        return named.get(part.id, part) if isinstance(part, ast.Name) else part
+
+    lists = [
+        [resolve_name(extent) for extent in part.elts] if isinstance(part, ast.Tuple | ast.List) else [part]
+        for part in map(resolve_name, parts)
+    ]
     is_strided = "Strided" in ast.unparse(annotation).partition("[")[0].partition("(")[0]
     return lists[0] if lists else [], lists[1] if is_strided and len(lists) > 1 else []
 

@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from importlib.machinery import ModuleSpec
 from inspect import getsourcefile
 from types import FunctionType, ModuleType
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from tilec.tilelang_run import kernels, profiler, symbols
 from tilec.tilelang_run.symbols import Symbol
+from tilec.tilelang_run.torch_without_gpu import MULTIPROCESSORS
 
 _OPEN_MODULES = ("tilelang.layout", "tvm")
 """Modules whose other names are left to the kernels."""
@@ -164,6 +166,16 @@ def find_capability(target: str) -> tuple[int, int]:
     return number // 10, number % 10
 
 
+def format_capability(*_: object) -> str:
+    """Return the compute capability of this run's target as TileLang writes it: "9.0"."""
+    return ".".join(map(str, find_capability(kernels.MACHINE.target)))
+
+
+def choose_fp8_type(fp8_format: str = "e4m3") -> object:
+    """Return the 8-bit float of NVIDIA with this format, e4m3 or e5m2."""
+    return symbols.make_element_type({"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}[fp8_format])
+
+
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 _CHECKS: dict[str, Callable[[tuple[int, int], tuple[int, int]], bool]] = {
@@ -201,6 +213,12 @@ def list_names() -> dict[str, dict[str, object]]:
         },
         "tilelang.language": language,
         "tilelang.language.dtypes": {"dtype": symbols.make_element_type},
+        "tilelang.language.fp8": {"determine_fp8_type": choose_fp8_type},
+        "tilelang.contrib": {},
+        "tilelang.contrib.nvcc": {"get_target_compute_version": format_capability},
+        "tilelang.carver": {},
+        "tilelang.carver.arch": {},
+        "tilelang.carver.arch.driver": {"get_num_sms": lambda *_: MULTIPROCESSORS},
         "tilelang.jit": {"jit": kernels.make_jit_function, "JITKernel": kernels.JITKernel},
         "tilelang.math": numbers,
         "tilelang.profiler": {"do_bench": profiler.do_bench, "Profiler": profiler.Profiler, **supply},
@@ -236,6 +254,7 @@ def serve_modules() -> Iterator[None]:
     for name, names in table.items():
         module = ServedModule(name, "Served by tilec.")
         module.__path__ = []
+        module.__spec__ = ModuleSpec(name, None, is_package=True)
         module.__dict__.update(names)
         _name_functions(name, names)
         sys.modules[name] = module

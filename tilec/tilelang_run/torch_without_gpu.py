@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-_MULTIPROCESSORS = 132
+MULTIPROCESSORS = 132
 """Of the GPU that scripts are told of: an H100."""
 
 
@@ -54,23 +54,24 @@ class NoEvent:
 
 def list_answers(capability: tuple[int, int]) -> dict[str, object]:
     """Return by name what `torch.cuda` is replaced by: functions that describe one GPU of this capability, or do
-    nothing.
+    nothing. No two names have one function: torch's compiler has a table of its functions, with a rule for each.
     """
     properties = SimpleNamespace(
-        name="emulated by tilec", major=capability[0], minor=capability[1], multi_processor_count=_MULTIPROCESSORS,
+        name="emulated by tilec", major=capability[0], minor=capability[1], multi_processor_count=MULTIPROCESSORS,
         total_memory=80 << 30, shared_memory_per_block_optin=227 << 10, L2_cache_size=50 << 20, warp_size=32,
     )  # fmt: skip
 
     def return_value(value: object) -> Callable[..., object]:
         return lambda *_, **__: value
 
-    nothing = return_value(None)
+    ignored = (
+        "synchronize", "empty_cache", "set_device", "init", "manual_seed", "manual_seed_all", "reset_peak_memory_stats",
+    )  # fmt: skip
     return {
         "is_available": return_value(True), "is_initialized": return_value(True), "device_count": return_value(1),
         "current_device": return_value(0), "get_device_capability": return_value(capability),
         "get_device_properties": return_value(properties), "get_device_name": return_value(properties.name),
-        "synchronize": nothing, "empty_cache": nothing, "set_device": nothing, "init": nothing, "manual_seed": nothing,
-        "manual_seed_all": nothing, "reset_peak_memory_stats": nothing, "max_memory_allocated": return_value(0),
+        **{name: return_value(None) for name in ignored}, "max_memory_allocated": return_value(0),
         "memory_allocated": return_value(0), "Event": NoEvent, "Stream": NoEvent,
         "current_stream": return_value(NoEvent()), "default_stream": return_value(NoEvent()),
         "stream": return_value(nullcontext()), "device": nullcontext,

@@ -31,7 +31,7 @@ SIDES = (Parameter("src"), Parameter("dst"))
 _WIDTH = Parameter("coalesced_width", None, keyword_only=True)
 _DISABLE_TMA = Parameter("disable_tma", False, keyword_only=True)
 _BARRIER = Parameter("barrier", None, keyword_only=True)
-_CLUSTER_MASK = Parameter("cluster_mask", None, supported=False, keyword_only=True)
+CLUSTER_MASK = Parameter("cluster_mask", None, keyword_only=True)
 _LEADER_SCOPE = Parameter("leader_scope_threads", None, keyword_only=True, hint="tilec chooses it from the operands")
 _AXES = schema.Constraint(lambda axes: axes in ("", "x", "y", "z", "xy", "xz", "yz", "xyz"), "axes of the cluster")
 
@@ -165,6 +165,8 @@ def _check_tma_copy(call: Call) -> tile.TileOp:
     if op.regions[1].buffer.scope == "global":
         if call["barrier"].value is not None:
             call.refuse("barrier", "omitted: a store signals no barrier")
+        if call["cluster_mask"].value is not None:
+            call.refuse("cluster_mask", "omitted: several blocks get a tile from a tensor, and this is a store")
         return op
     if call["barrier"].value is None:
         raise_error(
@@ -174,7 +176,18 @@ def _check_tma_copy(call: Call) -> tile.TileOp:
             "no thread could wait for it",
             help="pass a barrier of T.alloc_barrier as barrier=, or write T.copy",
         )
-    return replace(op, barrier=as_barrier(call["barrier"], call.name), announces=True)
+    barrier = as_barrier(call["barrier"], call.name)
+    return replace(op, barrier=barrier, announces=True, cluster_mask=read_cluster_mask(call))
+
+
+def read_cluster_mask(call: Call) -> int | None:
+    """Return the blocks of the cluster that get the tile, a bit each; None if the call names none. 0 is refused."""
+    if call["cluster_mask"].value is None:
+        return None
+    mask = call.read_integer("cluster_mask")
+    if mask < 1:
+        call.refuse("cluster_mask", "a bit for each block that gets the tile")
+    return mask
 
 
 def _read_width(call: Call) -> Literal[1, 2, 4, 8, 16] | None:
@@ -246,12 +259,14 @@ define_operation(
         _check_async_copy,
     ),
     Spelling(
-        Signature("T.tma_copy", (*SIDES, _BARRIER, _CLUSTER_MASK, _LEADER_SCOPE, EVICTION_POLICY, ANNOTATIONS)),
+        Signature("T.tma_copy", (*SIDES, _BARRIER, CLUSTER_MASK, _LEADER_SCOPE, EVICTION_POLICY, ANNOTATIONS)),
         """Begin a copy from a tensor to a shared tile by TMA, and announce its bytes to `barrier`.
 
         One of the threads that execute this issues it. The phase of the barrier completes with its last bytes
         and arrivals; T.barrier_wait waits for that. A part of a tile is all rows of some columns, which begin
-        and end at multiples of 128 bytes. From a tile to a tensor it is T.copy.
+        and end at multiples of 128 bytes. From a tile to a tensor it is T.copy. With cluster_mask=m every block
+        whose bit is set gets the box that the first of them names. Each block that executes the copy loads it
+        into its own tile, and announces it to its own barrier: no block writes a tile that another still reads.
         """,
         _check_tma_copy,
     ),

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tilec.ir.tile import TileOp
 from tilec.ir.warp import Operation as WarpOperation
-from tilec.ops.copies.copy import SIDES, Copy, read_regions
+from tilec.ops.copies.copy import CLUSTER_MASK, SIDES, Copy, read_cluster_mask, read_regions
 from tilec.ops.form import Scalar, Shared, verify_same_shape
 from tilec.ops.language.signature import (
     ANNOTATIONS,
@@ -25,7 +25,7 @@ from tilec.ops.registry import Environment, Spelling, attach_facet, define_opera
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
-_BLOCK, _MASK = (Parameter(name, None, keyword_only=True) for name in ("dst_block", "cluster_mask"))
+_BLOCK = Parameter("dst_block", None, keyword_only=True)
 _REMOTE_BARRIER = Parameter("remote_barrier", None, keyword_only=True)
 
 
@@ -74,10 +74,7 @@ def _check_send(call: Call) -> TileOp:
     if given == ["cluster_mask"]:
         if call["remote_barrier"].value is not None:
             call.refuse("remote_barrier", "omitted with cluster_mask: tilec waits for the tile where it is read")
-        mask = call.read_integer("cluster_mask")
-        if mask < 1:
-            call.refuse("cluster_mask", "a bit for each block that gets the tile")
-        return Copy(src, dst, cluster_mask=mask, span=call.span)
+        return Copy(src, dst, cluster_mask=read_cluster_mask(call), span=call.span)
     block = as_expr(call["dst_block"])
     if block.dtype.is_float:
         call.refuse("dst_block", "the number of a block of the cluster")
@@ -97,7 +94,7 @@ define_operation(
     Spelling(
         Signature(
             "T.copy_cluster",
-            (*SIDES, _BLOCK, _MASK, _REMOTE_BARRIER, EVICTION_POLICY, IGNORED_WIDTH, ANNOTATIONS, LOOP_LAYOUT),
+            (*SIDES, _BLOCK, CLUSTER_MASK, _REMOTE_BARRIER, EVICTION_POLICY, IGNORED_WIDTH, ANNOTATIONS, LOOP_LAYOUT),
         ),
         """Copy between blocks of a cluster, or load a tile for several of them.
 

@@ -86,6 +86,8 @@ _CAST_SIGNATURE = Signature(
 )
 _CAST_ROUNDINGS = ("", "rn", "rz", "rp", "rm", "rs")
 """What `round` may be in TileLang, which carries out "" and, on sm_100a, "rs"."""
+_STOCHASTIC_BFLOAT16 = 'T.reinterpret((T.reinterpret(x, "uint32") + (rbits & 0xFFFF)) & 0xFFFF0000, "float32")'
+"""A float32 rounded stochastically to what bfloat16 holds, by 16 random bits added to those that are cut off."""
 
 
 def _build_checked_cast(call: Call) -> Value:
@@ -97,6 +99,14 @@ def _build_checked_cast(call: Call) -> Value:
         raise_error("missing-argument", 'T.cast with round="rs" needs `rbits`', call.span, "the random bits to add")
     if rounding != "rs" and call["rbits"].value is not None:
         call.refuse("rbits", 'left out, except with round="rs"')
+    if rounding == "rs":
+        raise_error(
+            "unsupported-keyword",
+            'T.cast: round="rs" is not available',
+            call["round"].span,
+            "only sm_100a has an instruction that rounds stochastically, and tilec does not generate it",
+            help=f"add the random bits by hand; to bfloat16, cast {_STOCHASTIC_BFLOAT16}",
+        )
     if rounding:
         title, note = f'T.cast: round="{rounding}" is not available', "conversions round to the nearest, half to even"
         raise_error("unsupported-keyword", title, call["round"].span, note, help="leave `round` out")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilec.ir.warp import MBARRIER_BYTES, Program, SharedTile
+from tilec.ir.multicast import BOX_BYTES, SWIZZLE_BYTES
+from tilec.ir.rewrite import rewrite_statements
+from tilec.ir.warp import MBARRIER_BYTES, Operation, Program, Reduce, Role, SharedTile, walk_operations
 from tilec.passes.memory.live_ranges import align_bytes, place_tiles
 from tilec.passes.memory.shared_limits import format_size_sum
 from tilec.support.diagnostics import Label, raise_error
@@ -17,34 +19,80 @@ def allocate_shared(program: Program, target: Target, switches: EnvironmentSwitc
     """Assign each tile and the barriers an offset in shared memory; refuse a kernel that does not fit.
 
     Tiles lie one after another in program order, those of rings last; tiles that reuse the rings' memory begin where
-    these do, and barriers come last. Errors: `shared-memory-overflow`."""
+    these do, and barriers come last. In a kernel that does not fit otherwise, reductions share their scratch, and tiles
+    without a swizzle lie close together. Errors: `shared-memory-overflow`."""
+    placed, counted = _place_all(program)
+    if switches.unlimited_smem:
+        return placed
+    limit = target.limit("smem_bytes_per_cta")
+    if placed.smem_bytes > limit and not program.explicit_roles:
+        program = _share_scratch(program)
+        placed, counted = _place_all(program)
+    if placed.smem_bytes > limit:
+        placed, counted = _place_all(program, unswizzled_alignment=BOX_BYTES)
+    if placed.smem_bytes > limit:
+        largest = sorted(placed.shared, key=lambda t: -t.bytes)
+        sizes = {t.buffer.name: t.bytes for t in placed.shared if t.buffer.name in counted}
+        raise_error(
+            "shared-memory-overflow",
+            f"the tiles take {placed.smem_bytes:,} bytes of shared memory, {target.name} has {limit:,} for a block",
+            largest[0].buffer.span,
+            f"{largest[0].buffer.name} alone takes {largest[0].bytes:,} bytes",
+            secondary=tuple(Label(t.buffer.span, f"{t.bytes:,} bytes") for t in largest[1:3]),
+            notes=(format_size_sum(placed.smem_bytes, sizes),),
+            help="use smaller tiles or fewer stages",
+        )
+    return placed
+
+
+def _place_all(program: Program, unswizzled_alignment: int = SWIZZLE_BYTES) -> tuple[Program, frozenset[str]]:
+    """Return the program with offsets for its tiles and barriers, and the names of the tiles whose sizes add up."""
     shared = any(t.reuses for t in program.shared)
-    offsets, counted = _share_memory(program) if shared else _reuse_rings(program)
+    offsets, counted = _share_memory(program) if shared else _reuse_rings(program, unswizzled_alignment)
     tiles = tuple(replace(t, offset=offsets[t.buffer.name]) for t in program.shared)
     end = max((t.offset + t.bytes for t in tiles), default=0)
     barriers_at = -(-end // MBARRIER_BYTES) * MBARRIER_BYTES
     total = barriers_at + program.barrier_bytes + program.tensor_bytes
-    limit = target.limit("smem_bytes_per_cta")
-    if total > limit and not switches.unlimited_smem:
-        largest = sorted(tiles, key=lambda t: -t.bytes)
-        sizes = {t.buffer.name: t.bytes for t in tiles if t.buffer.name in counted}
-        raise_error(
-            "shared-memory-overflow",
-            f"the tiles take {total:,} bytes of shared memory, {target.name} has {limit:,} for a block",
-            largest[0].buffer.span,
-            f"{largest[0].buffer.name} alone takes {largest[0].bytes:,} bytes",
-            secondary=tuple(Label(t.buffer.span, f"{t.bytes:,} bytes") for t in largest[1:3]),
-            notes=(format_size_sum(total, sizes),),
-            help="use smaller tiles or fewer stages",
-        )
-    return replace(program, shared=tiles, smem_bytes=total, barriers_at=barriers_at)
+    return replace(program, shared=tiles, smem_bytes=total, barriers_at=barriers_at), counted
 
 
-def _reuse_rings(program: Program) -> tuple[dict[str, int], frozenset[str]]:
+def _share_scratch(program: Program) -> Program:
+    """Return the program with one scratch tile, the largest, for all reductions of a role.
+
+    `lower.insert_sync` places a barrier between two reductions, as between any two uses of a tile."""
+    scratch = {
+        role.name: [op.scratch for op in walk_operations(role.body) if isinstance(op, Reduce) and op.scratch]
+        for role in program.roles
+    }
+    largest = {name: max(tiles, key=lambda tile: tile.bytes) for name, tiles in scratch.items() if tiles}
+
+    def replace_scratch(role: Role) -> Role:
+        """Return the role with its largest scratch tile in each of its reductions."""
+
+        def use_largest(op: Operation) -> Operation:
+            """Return a reduction with the largest scratch tile in place of its own, and any other operation as it
+            is."""
+            if not isinstance(op, Reduce) or op.scratch is None:
+                return op
+            return replace(op, scratch=largest[role.name])
+
+        return replace(role, body=rewrite_statements(role.body, use_largest))
+
+    dropped = {tile.name for tiles in scratch.values() for tile in tiles} - {tile.name for tile in largest.values()}
+    return replace(
+        program,
+        roles=tuple(map(replace_scratch, program.roles)),
+        shared=tuple(t for t in program.shared if t.buffer.name not in dropped),
+    )
+
+
+def _reuse_rings(program: Program, unswizzled_alignment: int) -> tuple[dict[str, int], frozenset[str]]:
     """Return the tiles' offsets, with only `over_rings` tiles reusing memory, and the names whose sizes add up."""
     in_rings = {name for ring in program.rings for name in ring.buffers}
     kept = [t for t in program.shared if not t.over_rings and t.buffer.name not in in_rings]
-    placed, begin = _stack_tiles(kept, 0)
+    if unswizzled_alignment < SWIZZLE_BYTES:
+        kept.sort(key=lambda tile: not tile.layout.swizzle)
+    placed, begin = _stack_tiles(kept, 0, unswizzled_alignment)
     rings, end = _stack_tiles([t for t in program.shared if t.buffer.name in in_rings], begin)
     over, end_over = _stack_tiles([t for t in program.shared if t.over_rings], begin)
     return placed | rings | over, frozenset(placed | (over if end_over > end else rings))
@@ -60,10 +108,13 @@ def _share_memory(program: Program) -> tuple[dict[str, int], frozenset[str]]:
     return rings | {name: align_bytes(end) + at for name, at in offsets.items()}, frozenset(sizes)
 
 
-def _stack_tiles(tiles: Sequence[SharedTile], begin: int) -> tuple[dict[str, int], int]:
+def _stack_tiles(
+    tiles: Sequence[SharedTile], begin: int, unswizzled_alignment: int = SWIZZLE_BYTES
+) -> tuple[dict[str, int], int]:
     """Return the offset of each tile by name, one behind the other from `begin` on, and the end of the last."""
     offsets = {}
     for tile in tiles:
-        offsets[tile.buffer.name] = align_bytes(begin)
+        unit = SWIZZLE_BYTES if tile.layout.swizzle else unswizzled_alignment
+        offsets[tile.buffer.name] = -(-begin // unit) * unit
         begin = offsets[tile.buffer.name] + tile.bytes
     return offsets, begin

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
+from tilec.analysis.cluster_masks import resolve_cluster_masks
 from tilec.analysis.clusters import (
     add_grid_counter,
     bind_block_rank,
     build_block_rank,
     read_cluster,
-    resolve_cluster_masks,
     uses_rank,
 )
 from tilec.frontend.sema.compile_time.functions import is_launch

@@ -26,6 +26,7 @@ MAKE_TENSOR_SIGNATURES = {
         Signature("T.make_tensor_from_addr", (Parameter("addr"), *_TENSOR_PARAMETERS, _SCOPE)),
     )
 }
+_BYTES_INSTEAD = "declare uint8 with strides in bytes, and take an element out of its byte by shifts and T.reinterpret"
 
 
 def read_extents(argument: Argument, what: str) -> tuple[tile.Extent, ...]:
@@ -74,7 +75,8 @@ def _check_strides(
         raise_error("wrong-argument", title, call["strides"].span, "elements of a row are contiguous", help=way_out)
     if lanes > 1 or dtype.per_byte > 1:
         title = f"{call.name} of {call['dtype'].value}"
-        raise_error("wrong-dtype", title, call["dtype"].span, "strides count whole elements")
+        way_out = _BYTES_INSTEAD if dtype.per_byte > 1 else "make the vector's elements the last dimension"
+        raise_error("wrong-dtype", title, call["dtype"].span, "strides count whole elements", help=way_out)
 
 
 # ---- pointers --------------------------------------------------------------------------------------------------------

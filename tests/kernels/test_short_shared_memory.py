@@ -1,0 +1,102 @@
+"""What is done in a kernel that does not fit into shared memory otherwise: scratch is shared, padding left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilec.driver.build import Observer, build_kernel
+from tilec.driver.emulation import emulate
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+
+TEXT = """@T.prim_func
+def kernel(A: T.Tensor((ROWS, 1024), "float16"), X: T.Tensor((2, 1024), "float32"), B: T.Tensor((2, 1024), "float32")):
+    with T.Kernel(1, threads=256) as bx:
+        large = T.alloc_shared((ROWS, 1024), "float16")
+        x = T.alloc_fragment((2, 1024), "float32")
+        top = T.alloc_fragment((2,), "float32")
+        total = T.alloc_fragment((2,), "float32")
+        T.copy(A, large)
+        T.copy(X, x)
+        for _ in T.serial(2):
+            T.reduce_max(x, top, dim=1)
+            for i, j in T.Parallel(2, 1024):
+                x[i, j] = T.exp2(x[i, j] - top[i])
+            T.reduce_sum(x, total, dim=1)
+            for i, j in T.Parallel(2, 1024):
+                x[i, j] = x[i, j] / total[i] + large[ROWS - 1 - i, j]
+        T.copy(x, B)
+"""
+
+
+def test_two_reductions_share_their_scratch() -> None:
+    """Check the result and the size of a kernel of which only one reduction's scratch fits beside its tile."""
+    source = SourceFile("kernel.tl", TEXT.replace("ROWS", "112"))
+    made = build_kernel(source, CompileOptions(target="sm_90a"), Observer())
+    assert [t.buffer.name for t in made.program.shared if t.buffer.name.startswith("scratch")] == ["scratch.0"]
+    given = emulate.draw_arguments(made.kernel, made.manifest, 3)
+    emulate.emulate_build(made, given)
+    expected, large = given.tensors["X"].astype(np.float64), given.tensors["A"].astype(np.float64)
+    for _ in range(2):
+        powers = np.exp2(expected - expected.max(axis=1, keepdims=True))
+        expected = powers / powers.sum(axis=1, keepdims=True) + large[[111, 110]]
+    np.testing.assert_allclose(given.tensors["B"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_scratch_is_not_shared_where_all_fits() -> None:
+    source = SourceFile("kernel.tl", TEXT.replace("ROWS", "16"))
+    made = build_kernel(source, CompileOptions(target="sm_90a"), Observer())
+    assert sum(t.buffer.name.startswith("scratch") for t in made.program.shared) == 2
+
+
+def test_a_kernel_that_does_not_fit_all_the_same_is_refused() -> None:
+    source = SourceFile("kernel.tl", TEXT.replace("ROWS", "113"))
+    with pytest.raises(CompileError, match="shared-memory-overflow"):
+        build_kernel(source, CompileOptions(target="sm_90a"), Observer())
+
+
+SMALL_TILES = """@T.prim_func
+def kernel(A: T.Tensor((111, 1024), "float16"), B: T.Tensor((6, 64), "float32")):
+    with T.Kernel(1, threads=256) as bx:
+        large = T.alloc_shared((111, 1024), "float16")
+        full = T.alloc_barrier(128)
+        done = T.alloc_barrier(128)
+        tx = T.get_thread_binding()
+        a = T.alloc_shared((64,), "float32")
+        b = T.alloc_shared((64,), "float32")
+        c = T.alloc_shared((64,), "float32")
+        d = T.alloc_shared((64,), "float32")
+        e = T.alloc_shared((64,), "float32")
+        f = T.alloc_shared((64,), "float32")
+        if tx < 128:
+            T.tma_copy(A, large, barrier=full)
+            T.barrier_arrive(full)
+            T.barrier_wait(done, 0)
+            T.copy(a, B[0, :])
+            T.copy(b, B[1, :])
+            T.copy(c, B[2, :])
+            T.copy(d, B[3, :])
+            T.copy(e, B[4, :])
+            T.copy(f, B[5, :])
+        else:
+            T.barrier_wait(full, 0)
+            for i in T.Parallel(64):
+                a[i] = large[0, i]
+                b[i] = large[1, i]
+                c[i] = large[2, i]
+                d[i] = large[3, i]
+                e[i] = large[110, i]
+                f[i] = large[110, 960 + i]
+            T.barrier_arrive(done)
+"""
+
+
+def test_small_tiles_lie_close_together_where_space_is_short() -> None:
+    """Check a kernel of roles that only fits if its small tiles are not rounded up to 1024 bytes."""
+    made = build_kernel(SourceFile("kernel.tl", SMALL_TILES), CompileOptions(target="sm_90a"), Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 3)
+    emulate.emulate_build(made, given)
+    a = given.tensors["A"].astype(np.float32)
+    np.testing.assert_array_equal(given.tensors["B"], [*a[:4, :64], a[110, :64], a[110, 960:]])
