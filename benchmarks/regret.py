@@ -5,8 +5,9 @@
 FILE holds measured workloads (the newest `workloads.json` of benchmarks/results): times of each kernel as the compiler
 decided and with other decisions. No GPU is needed. Every variant is compiled again. The measured time of today's
 decisions is that of the variant with the same decisions, and its regret is what it takes longer than the fastest one.
-Variants that change the author's constants (`num_stages=3`) are no decisions: they count for the model only, which is
-asked about a variant where its options still lead to the decisions that were measured.
+Variants that change the author's constants (`num_stages=3`) or threads (`--consumer-warpgroups`) are no decisions: they
+count for the model only, which is asked about a variant where its options still lead to the decisions that were
+measured.
 
 Of two variants that differ by more than 5 % in measured time, the model has the sign right if it predicts the same one
 to be faster. A third of the workloads is held out: no constant of the compiler may be fitted to these.
@@ -39,6 +40,7 @@ RESULTS = gpu_cases.ROOT / "benchmarks" / "results"
 DIFFERENT = 0.05
 """A smaller difference between two measured times says nothing about a model."""
 BASE = "as decided"
+THREADS = "--consumer-warpgroups"
 HELD_OUT_ONE_IN = 3
 
 
@@ -54,8 +56,9 @@ class Variant:
 
     @property
     def is_decision(self) -> bool:
-        """True unless the variant changes constants of the kernel's author."""
-        return not any("=" in word and not word.startswith("-") for word in self.label.split())
+        """True unless the variant changes constants of the kernel's author, or how many threads the author gives."""
+        words = self.label.split()
+        return THREADS not in words and not any("=" in word and not word.startswith("-") for word in words)
 
 
 @dataclass(frozen=True)
