@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fenced import ROOT
 
-RECORD = ROOT / "benchmarks" / "results" / "h200-2026-11-26-c30a4ca2" / "predicted.json"
+RECORD = ROOT / "benchmarks" / "results" / "h200-2026-11-27" / "predicted.json"
 
 
 @pytest.fixture

@@ -150,6 +150,13 @@ def test_no_pairs(path: Path, defines: dict[str, object]) -> None:
         ("models/lightning_indexer", {}, "programmatic dependent launch", "no"),
         # Blocks grow longer along x: every other panel goes backwards, and they end together.
         ("attention/backward_dq", {"S": 8192, "D": 128}, "rasterisation", "panels of 2 rows"),
+        # Neighbours along y select the matrix of one expert as a rule: a wave of low panels reads few of its columns.
+        (
+            "gemm/grouped",
+            {"rows": 8192, "groups": 8, "N": 14336, "K": 4096},
+            "rasterisation",
+            "panels of 11 columns",
+        ),
         # Turns at the tensor cores order exponentials no better than chance.
         ("flash_attention", {"D": 64, "block_M": 128}, "ping-pong", "no"),
         # Alternating saves more than it costs in long iterations only.

@@ -93,11 +93,9 @@ def choose_rasterisation(
             explain=lambda _: "its blocks differ in length, and so they end together",
             least_gain=LEAST_GAIN,
         )
-    if any(strip.by_data for strip in loads):
-        return keep_order("the tiles that a block loads depend on elements of a tensor")
     if fits_in_cache(kernel, target):
         return keep_order("all tensors together fit into the L2 cache")
-    walk = build_grid_walk(kernel, loads, at_once)
+    walk = build_grid_walk(kernel, tuple(replace(each, axes=each.likely_axes) for each in loads), at_once)
     waves = -(-walk.tiles // walk.at_once)
     best = find_best_raster(walk)
     if best == AS_NUMBERED:

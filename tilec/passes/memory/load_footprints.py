@@ -6,10 +6,25 @@ columns of B for all blocks in a column. The block indices that a copy depends o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tilec.analysis.trip_count import get_static_trip_count
-from tilec.ir.tile import Bind, Expr, For, If, Kernel, Load, Stmt, Var, While, walk_expr
+from tilec.ir.tile import (
+    Bind,
+    Buffer,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Load,
+    Parallel,
+    Region,
+    Stmt,
+    Store,
+    Var,
+    While,
+    walk_expr,
+)
 from tilec.ops.copies.copy import Copy
 from tilec.passes.memory.multicast import get_multicast_axes
 from tilec.support.records import dataclass
@@ -22,32 +37,51 @@ UNKNOWN_TRIP_COUNT = 64
 class LoadFootprint:
     """The part of a tensor that one block reads through one copy: `bytes`, in all iterations of the loops around it.
     Blocks read the same part if their indices along `axes` agree; along the axes in `shared`, blocks of a cluster load
-    it together. `by_data`: its place depends on elements of a tensor."""
+    it together. `likely_axes` leave out those along which data select one element of a dimension, such as the matrix of
+    an expert, once and for all: neighbours select the same one as a rule."""
 
     tile: str
     axes: str
     bytes: int
     shared: str = ""
-    by_data: bool = False
+    likely_axes: str = ""
+
+
+def _list_own_indices(source: Region, known: _VariableAxes) -> Iterator[Expr]:
+    """Yield the indices of a region, without those by which data select one element of a dimension."""
+    for start, extent in zip(source.start, source.extent, strict=True):
+        if extent != 1 or not known.depends_on_data(start) or known.differs_in_loop(start):
+            yield start
 
 
 def find_load_footprints(kernel: Kernel) -> tuple[LoadFootprint, ...]:
     """Return the footprint of each copy from a tensor: its tile, block axes and bytes, in program order."""
-    axes = {var: frozenset(axis) for var, axis in zip(kernel.block_vars, "xyz", strict=False)}
-    return tuple(_find_footprints(kernel.body, _VariableAxes(axes, set()), 1))
+    axes: dict[Var | Buffer, frozenset[str]] = {
+        var: frozenset(axis) for var, axis in zip(kernel.block_vars, "xyz", strict=False)
+    }
+    return tuple(_find_footprints(kernel.body, _VariableAxes(axes, set(), set()), 1))
 
 
 @dataclass(frozen=True, slots=True)
 class _VariableAxes:
-    """The axes of the grid that each variable depends on, and the variables that depend on elements of tensors."""
+    """The axes of the grid that each variable depends on, T.alloc_var's too, the variables that depend on elements of
+    tensors, and those that differ between iterations of a loop."""
 
-    axes: dict[Var, frozenset[str]]
+    axes: dict[Var | Buffer, frozenset[str]]
     data: set[Var]
+    looping: set[Var]
 
     def find_axes(self, *exprs: Expr) -> frozenset[str]:
         """Return the axes of the grid whose block index the expressions depend on."""
-        variables = (part for part in _walk_exprs(exprs) if isinstance(part, Var))
-        return frozenset(axis for var in variables for axis in self.axes.get(var, ()))
+        parts = (part.buffer if isinstance(part, Load) else part for part in _walk_exprs(exprs))
+        known = (self.axes.get(part, ()) for part in parts if isinstance(part, Var | Buffer))
+        return frozenset(axis for axes in known for axis in axes)
+
+    def store_value(self, store: Store, conditions: Sequence[Expr]) -> None:
+        """Record the axes that the value of a T.alloc_var depends on, also by the conditions of its store."""
+        if store.buffer.in_registers:
+            before = self.axes.get(store.buffer, frozenset())
+            self.axes[store.buffer] = before | self.find_axes(store.value, *conditions)
 
     def depends_on_data(self, *exprs: Expr) -> bool:
         """Return True if an expression loads an element or uses a variable that depends on one."""
@@ -58,27 +92,43 @@ class _VariableAxes:
         self.axes[var] = self.find_axes(*exprs)
         if self.depends_on_data(*exprs):
             self.data.add(var)
+        if self.differs_in_loop(*exprs):
+            self.looping.add(var)
+
+    def differs_in_loop(self, *exprs: Expr) -> bool:
+        """Return True if an expression uses a variable that differs between iterations of a loop."""
+        return any(part in self.looping for part in _walk_exprs(exprs))
 
 
 def _walk_exprs(exprs: tuple[Expr, ...]) -> Iterator[Expr]:
     return (part for expr in exprs for part in walk_expr(expr))
 
 
-def _find_footprints(stmts: tuple[Stmt, ...], known: _VariableAxes, trip_count: int) -> Iterator[LoadFootprint]:
-    """Yield the footprints of the copies in statements that run `trip_count` times, recording variables in `known`."""
+def _find_footprints(
+    stmts: tuple[Stmt, ...], known: _VariableAxes, trip_count: int, conditions: tuple[Expr, ...] = ()
+) -> Iterator[LoadFootprint]:
+    """Yield the footprints of the copies in statements that run `trip_count` times under `conditions`, recording
+    variables in `known`."""
     for stmt in stmts:
         match stmt:
             case Bind(var=var, value=value):
                 known.define_variable(var, value)
             case For(var=var, start=start, stop=stop, body=body):
                 known.define_variable(var, start, stop)
+                known.looping.add(var)
                 count = get_static_trip_count(stmt)
-                yield from _find_footprints(body, known, trip_count * (UNKNOWN_TRIP_COUNT if count is None else count))
+                again = trip_count * (UNKNOWN_TRIP_COUNT if count is None else count)
+                yield from _find_footprints(body, known, again, conditions)
             case While(body=body):
-                yield from _find_footprints(body, known, trip_count * UNKNOWN_TRIP_COUNT)
-            case If(then=then, orelse=orelse):
-                yield from _find_footprints((*then, *orelse), known, trip_count)
+                yield from _find_footprints(body, known, trip_count * UNKNOWN_TRIP_COUNT, conditions)
+            case If(condition=condition, then=then, orelse=orelse):
+                yield from _find_footprints((*then, *orelse), known, trip_count, (*conditions, condition))
+            case Parallel(body=body):
+                yield from _find_footprints(body, known, trip_count, conditions)
+            case Store():
+                known.store_value(stmt, conditions)
             case Copy(regions=(source, tile, *_)) if source.buffer.scope == "global":
                 size = math.prod(source.extent) * source.buffer.dtype.bits // 8 * trip_count
-                axes, by_data = "".join(sorted(known.find_axes(*source.start))), known.depends_on_data(*source.start)
-                yield LoadFootprint(tile.buffer.name, axes, size, get_multicast_axes(stmt), by_data)
+                axes = "".join(sorted(known.find_axes(*source.start)))
+                likely_axes = "".join(sorted(known.find_axes(*_list_own_indices(source, known))))
+                yield LoadFootprint(tile.buffer.name, axes, size, get_multicast_axes(stmt), likely_axes)
