@@ -149,7 +149,7 @@ def test_no_pairs(path: Path, defines: dict[str, object]) -> None:
         # Threads load the weights of each head themselves, ahead of barriers only where they need not be coherent.
         ("models/lightning_indexer", {}, "programmatic dependent launch", "no"),
         # Blocks grow longer along x: every other panel goes backwards, and they end together.
-        ("attention/backward_dq", {"S": 8192, "D": 128}, "rasterisation", "panels of 2 rows"),
+        ("attention/backward_dq", {"S": 8192, "D": 128}, "rasterisation", "panels of 8 rows"),
         # Neighbours along y select the matrix of one expert as a rule: a wave of low panels reads few of its columns.
         (
             "gemm/grouped",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -83,7 +83,7 @@ def choose_rasterisation(
         return simulate_dynamic([each.cycles for each in tiles], slots)
 
     prices = _price_balanced_orders(kernel, assignment, target, simulate_order, at_once)
-    best_order = min(prices, key=lambda raster: prices[raster], default=None)
+    best_order = _select_order(prices)
     if best_order is not None and prices[best_order] <= prices[None] * (1 - LEAST_GAIN):
         option = f"--rasterisation {best_order.panel}" if best_order.by_rows else None
         return Question(
@@ -119,6 +119,16 @@ def choose_rasterisation(
     return Question(
         "rasterisation", (x_first, panels), price=count_cycles, explain=explain_outcome, least_gain=LEAST_GAIN
     )
+
+
+def _select_order(prices: Mapping[Raster | None, int]) -> Raster | None:
+    """Return the cheapest order; of panels that end as early, but for half a hundredth, the tallest: on an H200 panels
+    of 8 were as fast as lower ones or faster, for all of five kernels."""
+    best = min(prices, key=lambda raster: prices[raster], default=None)
+    if best is None or not best.by_rows:
+        return best
+    alike = (raster for raster in prices if raster and raster.by_rows and 200 * prices[raster] <= 201 * prices[best])
+    return max(alike, key=lambda raster: raster.panel)
 
 
 def _price_balanced_orders(
