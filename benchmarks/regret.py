@@ -1,13 +1,13 @@
 """Count what the compiler's decisions cost: each workload as it is decided today, beside all that was measured of it.
 
-    python benchmarks/regret.py [FILE] [--only PATTERN] [--json OUT] [--jobs N]
+    python benchmarks/regret.py [FILE] [--only PATTERN] [--all] [--json OUT] [--jobs N]
 
 FILE holds measured workloads (the newest `workloads.json` of benchmarks/results): times of each kernel as the compiler
 decided and with other decisions. No GPU is needed. Every variant is compiled again. The measured time of today's
 decisions is that of the variant with the same decisions, and its regret is what it takes longer than the fastest one.
-Variants that change the author's constants (`num_stages=3`) or threads (`--consumer-warpgroups`) are no decisions: they
-count for the model only, which is asked about a variant where its options still lead to the decisions that were
-measured.
+Variants that change the author's constants (`num_stages=3`) or threads (`--consumer-warpgroups`) or the level are no
+decisions: with `--all` they count too, for the model only. The model is asked about a variant where its options still
+lead to the decisions that were measured.
 
 Of two variants that differ by more than 5 % in measured time, the model has the sign right if it predicts the same one
 to be faster. A third of the workloads is held out: no constant of the compiler may be fitted to these.
@@ -40,7 +40,8 @@ RESULTS = gpu_cases.ROOT / "benchmarks" / "results"
 DIFFERENT = 0.05
 """A smaller difference between two measured times says nothing about a model."""
 BASE = "as decided"
-THREADS = "--consumer-warpgroups"
+GIVEN = ("--consumer-warpgroups", "-O2")
+"""Options for what the compiler does not decide."""
 HELD_OUT_ONE_IN = 3
 
 
@@ -56,9 +57,7 @@ class Variant:
 
     @property
     def is_decision(self) -> bool:
-        """True unless the variant changes constants of the kernel's author, or how many threads the author gives."""
-        words = self.label.split()
-        return THREADS not in words and not any("=" in word and not word.startswith("-") for word in words)
+        return is_decision(self.label)
 
 
 @dataclass(frozen=True)
@@ -89,6 +88,12 @@ class Workload:
         """Return predicted over measured time of today's decisions, minus 1."""
         known = self.decided
         return None if known is None or known.predicted is None else known.predicted / known.measured - 1
+
+
+def is_decision(label: str) -> bool:
+    """Return True unless a variant changes constants of the kernel's author, the author's threads, or the level."""
+    words = label.split()
+    return not any(word in GIVEN or ("=" in word and not word.startswith("-")) for word in words)
 
 
 # ---- compiling -------------------------------------------------------------------------------------------------------
@@ -284,6 +289,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("file", type=Path, nargs="?", help="measured workloads (the newest of benchmarks/results)")
     parser.add_argument("--only", default="*", metavar="PATTERN", help="workloads whose name matches")
+    parser.add_argument("--all", action="store_true", help="also variants of what the compiler does not decide")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all of it here")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="compile in so many processes (2)")
     given = parser.parse_args(words)
@@ -294,6 +300,9 @@ def main(words: Sequence[str] | None = None) -> int:
         for case in results["cases"]
         if fnmatch.fnmatch(case["name"], given.only) and not case["fault"] and case.get("variants")
     ]
+    if not given.all:
+        for case in cases:
+            case["variants"] = {label: one for label, one in case["variants"].items() if is_decision(label)}
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
         compiled = list(pool.map(partial(compile_case, gpu=gpu_of(results)), cases))
     workloads = [read_workload(case, known) for case, known in zip(cases, compiled, strict=True)]
