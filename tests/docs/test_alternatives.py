@@ -65,9 +65,10 @@ ROWS = {
 
 
 def test_speeds() -> None:
-    folder = ROOT / "benchmarks" / "results" / "h200-2026-11-26"
-    cases = {case["name"]: case for case in json.loads((folder / "libraries.json").read_text())["cases"]}
-    tilelang = json.loads((folder / "tilelang.json").read_text())
+    results = ROOT / "benchmarks" / "results"
+    libraries = json.loads((results / "h200-2026-11-27" / "libraries.json").read_text())
+    cases = {case["name"]: case for case in libraries["cases"]}
+    tilelang = json.loads((results / "h200-2026-11-26" / "tilelang.json").read_text())
     timed = {one["name"]: one for one in tilelang["results"]}
 
     def rate(case: Any, name: str) -> str:
