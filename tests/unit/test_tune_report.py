@@ -33,8 +33,8 @@ def test_a_product_on_hopper_is_one_level() -> None:
     (loop,) = found.loops
     (time,) = loop.levels
     # 128 x 128 x 64: 8 m64n128k16 of 64 cycles, each of which reads 6 KiB of shared memory at 128 bytes a cycle while
-    # 32 KiB are written there at 256, which takes as long as the products; 32 KiB for each of 64 blocks at the 6600 bytes a cycle of L2 where blocks read the same
-    # tiles. One multiprocessor could take 107.
+    # 32 KiB are written there at 256, which takes as long as the products; 32 KiB for each of 64 blocks at the 6600
+    # bytes a cycle of L2 where blocks read the same tiles. One multiprocessor could take 107.
     assert (time.use, time.level.transfer, time.level.trip_count, time.level.stages) == (8 * 64, 316, 16, 4)
     assert time.level.latency == 1031  # of tma.load, without what its bytes take
     assert (time.cycles, time.bound) == (1031 + 316 + 16 * 512, "use")
