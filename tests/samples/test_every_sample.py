@@ -34,7 +34,10 @@ OTHER_SIZES: dict[tuple[str, str], dict[str, Any]] = {
     ("flash_attention", "sm_80"): {"block_N": 64},
     ("flash_attention", "sm_100a"): {"block_N": 64},
     ("attention/backward_atomic", "sm_100a"): {"block_M": 64},
-    ("attention/window_sink", "sm_80"): {"block_N": 64},
+    ("attention/causal", "sm_80"): {"block_N": 64},
+    ("attention/causal", "sm_100a"): {"block_N": 64},
+    ("models/lightning_indexer", "sm_100a"): {"block_M": 64, "block_N": 64, "threads": 128},
+    ("attention/varlen", "sm_80"): {"block_N": 32},
     ("attention/varlen", "sm_100a"): {"block_N": 64},
     ("gemm/pipeline_objects", "sm_100a"): {"tensor_memory": True},
     ("gemm/fp8_block_scaled", "sm_100a"): {"block_M": 64, "block_N": 64},
@@ -69,19 +72,14 @@ EXPECTED_WARNINGS = {
 # Whose warps wait for what the schedule takes to be under way: loads through registers (`conv2d`, whose input is
 # gathered); copies by cp.async that are one iteration ahead only; products that the same iteration uses.
 WAITING = {
-    ("attention/backward_dq", "sm_90a"),
-    ("gemm/dequant_fp4", "sm_90a"),
-    ("gemm/fp8_block_scaled", "sm_90a"),
-    ("gemm/gemv", "sm_90a"),
-    ("gemm/grouped", "sm_90a"),
     ("gemm/gemv", "sm_100a"),
-    ("models/conv2d", "sm_90a"),
     ("models/conv2d", "sm_100a"),
+    ("models/linear_attention", "sm_80"),
     ("models/linear_attention", "sm_90a"),
     ("models/mamba_chunk_scan", "sm_80"),
-    ("models/retention", "sm_90a"),
     ("rows/cross_entropy", "sm_80"),
     ("rows/gemv_transposed", "sm_100a"),
+    ("rows/softmax_online", "sm_80"),
     ("rows/softmax_online", "sm_90a"),
     ("rows/softmax_online", "sm_100a"),
 }

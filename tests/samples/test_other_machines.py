@@ -16,11 +16,15 @@ ALIKE = {"sm_86": "", "sm_87": "sm_80", "sm_89": "", "sm_103a": "sm_100a", "sm_1
 
 TILES: dict[str, dict[str, Any]] = {
     "attention/backward_atomic": {"block_M": 64},
+    "attention/causal": {"block_N": 64},
     "attention/mla_decode": {"block_M": 32},
     "attention/mla_split": {"block_M": 32},
     "attention/varlen": {"block_N": 32},
     "models/kda_chunk_backward": {"chunk": 32},
+    "gemm/moe_grouped": {"block_N": 128},
     "gemm/pipeline_objects": {"block_N": 128, "stages": 2},
+    "gemm/sparse_2_4": {"block_N": 128},
+    "models/lightning_indexer": {"block_M": 128, "threads": 256},
 }
 """For which there is room, where those of the file have none: samples/README.md."""
 
