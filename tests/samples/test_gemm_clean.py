@@ -27,10 +27,11 @@ SMALLER = {
     "gemm/pipeline_objects": {"M": 512, "N": 512, "K": 256},
     "gemm/batched": {"batch": 1},
     "gemm/grouped": {"rows": 150, "groups": 3, "N": 128},
+    "gemm/moe_grouped": {"tokens": 80, "pairs": 150, "groups": 3, "N": 256},
 }
 """Tensors whose blocks are sooner done, where that changes none of its tiles in shared memory."""
 
-BLOCKS = {"gemm/grouped": 5}  # two of which have rows
+BLOCKS = {"gemm/grouped": 5, "gemm/moe_grouped": 5}  # some of which have rows
 
 
 def test_all_are_known() -> None:

@@ -57,7 +57,7 @@ STAPLES = (
     Staple("rows/quantise_activations", {"M": 32, "N": 512}, narrow=4),
     Staple("rows/cast_int8_rows", {"M": 8}, narrow=2),
     Staple("rows/prefix_sum", {"M": 4, "N": 1024}),
-    Staple("rows/argmax", {"M": 4, "N": 4096}),
+    Staple("rows/argmax", {"M": 4, "N": 4096}, narrow=1),  # the place in each row
     Staple("rows/cross_entropy", {"M": 4, "N": 4096}, narrow=8),  # the label of each row, and what stands there
     Staple("rows/gemv_transposed", {"K": 1024, "N": 512}),
     Staple("gemm/gemv", {"M": 8}, narrow=4),  # a result for each row
