@@ -32,7 +32,7 @@ def _causal(S: int) -> Array:
 
 
 @sample(
-    "attention/causal", batch=1, heads=1, S=160, D=32, block_M=64, block_N=64, threads=128,
+    "attention/causal", batch=1, heads=1, S=160, D=32, block_M=64, block_N=32, threads=128,
     also=({"S": 64},), **HALF,
 )  # fmt: skip
 def _(Q: Array, K: Array, V: Array) -> Outputs:

@@ -48,6 +48,12 @@ def test_no_block_is_bought_with_spills(monkeypatch: pytest.MonkeyPatch) -> None
     assert made.entries[0].spill_store_bytes == 0
 
 
+def test_no_block_is_bought_with_serialised_products() -> None:
+    sizes = {"batch": 1, "heads": 1, "S": 160, "D": 32, "block_M": 64, "block_N": 64, "threads": 128}
+    made = build_sample("attention/causal", CompileOptions(target="sm_90a", defines=tuple(sizes.items())))
+    assert list_decisions(made) == [] and not [w for w in made.warnings if w.code == "wgmma-serialised"]
+
+
 def test_products_without_registers_are_refused() -> None:
     """The assembler cannot spill what one wgmma holds."""
     options = CompileOptions(target="sm_90a", defines=(("block_M", 256),))

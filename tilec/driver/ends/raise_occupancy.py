@@ -3,7 +3,7 @@
 The assembler gives a thread as many registers as it likes. A few more than a step of the register file cost a block its
 neighbour: with 135 registers one block of 256 threads fits where with 128 two would. So a kernel is assembled as it is
 first; where registers alone keep a block out, and little above the step, it is assembled again for one block more. The
-first code stays where the second spills."""
+first code stays where the second spills, or serialises products."""
 
 from __future__ import annotations
 
@@ -64,6 +64,8 @@ def raise_occupancy(file: FileState, observer: Observer) -> FileState:
         wanted = {name: blocks for name, blocks in wanted.items() if name in kept}
         module = _request_blocks(file.module, wanted)
         limited = assemble_ptx(file, print_module(module)) if wanted else assembled
+    if {remark.kind for remark in limited.remarks} - {remark.kind for remark in assembled.remarks}:
+        return replace(file, assembled=assembled)  # with fewer registers products may be serialised
     kernels = tuple(_record_decision(kernel, wanted, reports) for kernel in file.kernels)
     return replace(file, kernels=kernels, ptx_module=module, assembled=limited)
 
