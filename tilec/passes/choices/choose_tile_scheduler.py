@@ -14,6 +14,7 @@ from tilec.passes.grid.persistent import (
     schedule_tiles_dynamically,
     why_not_dynamically_scheduled,
 )
+from tilec.passes.grid.rasterise import AS_NUMBERED, scale_to_clusters
 from tilec.passes.state import KernelState
 
 
@@ -45,8 +46,9 @@ def _ask_for_scheduler(state: KernelState) -> Question[Kernel]:
     tiles = estimate_blocks(replace(assignment, kernel=kernel), target, MAX_TILES)
     if tiles is None:
         return make_ruled_question("tile scheduler", "the compiler", why, dynamic, static)
-    in_order = tiles if kernel.raster is None else order_blocks(kernel, tiles, kernel.raster)
-    at_once = state.residency * blocks_at_once(target, kernel.cluster.blocks)
+    raster = scale_to_clusters(kernel.raster or AS_NUMBERED, kernel.cluster.extents)
+    in_order = order_blocks(kernel, tiles, raster)
+    at_once = max(state.residency * blocks_at_once(target, kernel.cluster.blocks) // kernel.cluster.blocks, 1)
     return Question(
         "tile scheduler",
         (dynamic, static),
