@@ -10,8 +10,10 @@ import pytest
 from tilec.driver import build as driver
 from tilec.ir.tile import Raster, Var
 from tilec.ir.types import INT32
-from tilec.passes.choices.block_order import BALANCING, list_places, simulate_dynamic, simulate_persistent
+from tilec.passes.choices.block_order import BALANCING, simulate_persistent
 from tilec.passes.cost.estimate import BlockEstimate, estimate_blocks
+from tilec.passes.cost.model import simulate_dynamic
+from tilec.passes.grid.rasterisation_order import list_places
 from tilec.passes.grid.rasterise import AS_NUMBERED, locate_tile
 from tilec.rewriting.fold_constants import compute_expr
 from tilec.sched.decision import Decision

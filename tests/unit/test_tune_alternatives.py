@@ -39,7 +39,7 @@ def test_every_switch_of_a_choice_is_a_knob() -> None:
             "sm_90a",
             {
                 (("--persistent", False),),
-                (("--cluster", "none"),),
+                (("--cluster", "2x1"),),
                 (("--cluster", "1x2"),),
                 (("--rasterisation", "none"),),
                 (("--pipeline-strategy", "unspecialize"),),

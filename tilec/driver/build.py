@@ -240,11 +240,16 @@ def build_reports(
         assumes_sizes = not known and bool(manifest.size_scalars())
         kernel = planned.assignment, schedules, planned.target, grid, threads, smem, of_thread, known
         intervals = {
-            code.place.line: MachineInterval(round(code.interval.cycles), len(code.code.body) // code.code.unrolled)
+            code.place.line: MachineInterval(
+                round(code.interval.cycles), round(code.interval.issue), len(code.code.body) // code.code.unrolled
+            )
             for code in slowest
             if code.kernel == manifest.entry
         }
-        found.append(build_report(*kernel, contents, assumes_sizes=assumes_sizes, intervals=intervals))
+        waves = None if known else planned.work.dram_reads
+        found.append(
+            build_report(*kernel, contents, assumes_sizes=assumes_sizes, intervals=intervals, dram_reads=waves)
+        )
     return tuple(found)
 
 

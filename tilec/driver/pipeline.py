@@ -169,6 +169,7 @@ _WARP_DECISIONS = ("consumer warpgroups", "loads", "arrivals", "product")
 _ENDS, _LINTS, _REWRITING, _ANALYSIS, _LOWER = "driver.ends", "driver.lints", "rewriting", "analysis", "passes.lower"
 _LAYOUT, _MEMORY, _LOOP, _GRID = "passes.layout", "passes.memory", "passes.loop", "passes.grid"
 _ROLES, _CHOICES, _SCHEDULING = "passes.explicit_roles", "passes.choices", "passes.scheduling"
+_COST = "passes.cost"
 
 _WITH_CONSUMERS = require_option("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
 _NO_CLUSTER = require_option("--cluster none", lambda options: options.cluster == (1, 1, 1))
@@ -212,6 +213,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Choice("choose-persistent-grid", decides=("persistent grid",), switches=("--no-persistent",)),
     Choice("choose-cluster", decides=("cluster",), switches=("--cluster",)),
     Choice("choose-rasterisation", writes=_KERNEL, decides=("rasterisation",), switches=("--rasterisation",)),
+    Pass("count-dram-reads", _COST, writes=("dram_reads",)),
     Choice("choose-tile-scheduler", decides=("tile scheduler",), switches=("--tile-scheduler",)),
     Pass("apply-launch-grid", _CHOICES, writes=_STATE),
     Choice("choose-register-stages", decides=("register stages",), switches=("--register-stages",)),
@@ -223,7 +225,11 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("check-registers", _LAYOUT, checks=True),
     Choice("choose-subtile", decides=("subtile",), switches=("--subtile",)),
     Choice(
-        "choose-stages-by-occupancy", gives="layout", decides=("stages",), switches=_OCCUPANCY, when=_MAY_LIMIT_STAGES
+        "choose-stages-by-occupancy",
+        gives="layout",
+        decides=("stages", "versions"),
+        switches=_OCCUPANCY,
+        when=_MAY_LIMIT_STAGES,
     ),
     Choice("choose-ping-pong", decides=("ping-pong",), switches=("--no-ping-pong",)),
     Pass("build-problems", _SCHEDULING, gives="problem", writes=_STATE, checks=True),

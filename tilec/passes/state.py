@@ -72,8 +72,9 @@ class KernelState:
     `selection` is `kernel` with mechanisms, and `assignment` with layouts. `problems` and `loops` are its pipelined
     loops before and after scheduling. `versions` counts the versions of tiles whose versions the kernel itself indexes;
     `kernel` then has one. `is_persistent` is about its grid, of which `residency` blocks are expected to share a
-    multiprocessor. `mistakes` collects errors; with `is_checked_only` nothing else is wanted. `verified` is the last
-    verified form, its completeness and its value."""
+    multiprocessor, and which reads `dram_reads` bytes from DRAM (None: each byte once). `mistakes` collects errors;
+    with `is_checked_only` nothing else is wanted. `verified` is the last verified form, its completeness and its value.
+    """
 
     source: SourceFile
     options: CompileOptions
@@ -90,6 +91,7 @@ class KernelState:
     layouts: LayoutAssignment | None = None
     is_persistent: bool = False
     residency: int = 1
+    dram_reads: int | None = None
     problems: tuple[LoopProblem, ...] = ()
     loops: tuple[PlannedLoop, ...] = ()
     warp_program: Program | None = None

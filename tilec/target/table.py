@@ -135,6 +135,12 @@ class Target:
         kinds = tuple(replace(kind, families=families) for kind in self.kinds)
         return replace(self, limits=limits, families=families, kinds=kinds, gpu=gpu.name)
 
+    def with_limit(self, name: str, value: int) -> Target:
+        """Return the target with another value of the machine's limit of this name."""
+        return replace(
+            self, limits=tuple(replace(one, value=value) if one.name == name else one for one in self.limits)
+        )
+
     def limit(self, name: str) -> int:
         """Return the value of the machine's limit of this name; raises `InternalError` if it has none."""
         return self._find_named(self.limits, name, "limit").value

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from fractions import Fraction
 
 from tilec.ir.tile import Kernel, Raster
 from tilec.passes.cost.estimate import BlockEstimate
+from tilec.passes.cost.model import simulate_dynamic
+from tilec.passes.grid.rasterisation_order import list_places
 
 Y_FIRST = Raster(1, by_rows=False)
 MAX_TILES = 1 << 14
@@ -17,14 +18,6 @@ BALANCING = (Y_FIRST, Raster(2), Raster(4), Raster(8))
 backwards, so that lengths that grow along x fall again."""
 LEAST_GAIN = Fraction(1, 100)
 """The fraction of the cycles or of the bytes that an order of blocks has to save."""
-
-
-def simulate_dynamic(durations: Sequence[int], at_once: int) -> int:
-    """Return the time at which the last tile is done, if each begins in order where one has ended."""
-    free = [0] * at_once
-    for duration in durations:
-        heapq.heapreplace(free, free[0] + duration)
-    return max(free)
 
 
 def simulate_persistent(tiles: Sequence[BlockEstimate], at_once: int, is_dealt: bool) -> int:
@@ -49,16 +42,3 @@ def order_blocks(kernel: Kernel, tiles: Sequence[BlockEstimate], raster: Raster)
             begins = (first + (y * along + row) * width + x * across for row in range(along))
             found.append(max((tile for at in begins for tile in tiles[at : at + across]), key=lambda one: one.cycles))
     return found
-
-
-def list_places(width: int, depth: int, raster: Raster) -> list[tuple[int, int]]:
-    """Return column and row of each cluster of a grid in the order of a raster: panel by panel, every other one
-    backwards (`grid.rasterise.locate_tile`)."""
-    if not raster.panel:
-        return [(x, y) for y in range(depth) for x in range(width)]
-    across, along = (width, depth) if raster.by_rows else (depth, width)
-    places = []
-    for which, low in enumerate(range(0, along, raster.panel)):
-        columns = range(across - 1, -1, -1) if which % 2 else range(across)
-        places += [(column, row) for column in columns for row in range(low, min(low + raster.panel, along))]
-    return places if raster.by_rows else [(row, column) for column, row in places]

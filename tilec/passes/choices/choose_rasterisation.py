@@ -19,6 +19,7 @@ from tilec.passes.choices.block_order import (
 )
 from tilec.passes.choices.question import Candidate, Outcome, Question, make_ruled_question
 from tilec.passes.cost.estimate import BlockEstimate, estimate_blocks
+from tilec.passes.cost.model import overlap_times
 from tilec.passes.grid.persistent import blocks_at_once, why_not_dynamically_scheduled
 from tilec.passes.grid.rasterisation_order import (
     build_grid_walk,
@@ -158,10 +159,10 @@ def _price_balanced_orders(
         if order.by_rows and walk.depth % order.panel:
             continue  # blocks would divide by a computed number
         raster = scale_to_blocks(order, kernel.cluster.extents)
-        prices[raster] = simulate_order(order_blocks(kernel, tiles, order))
-        if not fits_in_cache(kernel, target):
-            more = walk.count_bytes_of_waves(order) - walk.count_bytes_of_waves(AS_NUMBERED)
-            prices[raster] += max(more, 0) // target.limit("dram_bytes_per_cycle")
+        cycles = simulate_order(order_blocks(kernel, tiles, order))
+        more = max(walk.count_bytes_of_waves(order) - walk.count_bytes_of_waves(AS_NUMBERED), 0)
+        misses = 0 if fits_in_cache(kernel, target) else more // target.limit("dram_bytes_per_cycle")
+        prices[raster] = round(overlap_times(cycles, 0, misses))
     return prices
 
 

@@ -16,12 +16,15 @@ from tilec.analysis.rings import is_pipelined
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import For, Stmt
 from tilec.passes.choices.question import Candidate, Outcome, Question, QuestionGenerator, ask_question
-from tilec.passes.cost.estimate import DoesNotFit, StageOption, predict_by_stages
-from tilec.passes.cost.report import count_versions_under_way
+from tilec.passes.cost.estimate import DoesNotFit, StageOption, estimate_registers, predict_by_stages
+from tilec.passes.cost.kernel import read_occupancy_limits
+from tilec.passes.cost.model import count_ctas_by_resource
+from tilec.passes.cost.report import build_report, count_versions_under_way
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import ScheduledLoop
 from tilec.passes.scheduling.solve_loops import plan_loops
 from tilec.passes.state import Explorer, KernelState
+from tilec.support.diagnostics import CompileError
 from tilec.support.display import show_share
 from tilec.support.identity import IdentityKey
 from tilec.target.table import Target
@@ -38,10 +41,12 @@ def choose_stages_by_occupancy(state: KernelState, explore: Explorer) -> Questio
         return state
     planned = plan_loops(state, explore)
     question = _ask_for_stages(planned.assignment, [p.scheduled for p in planned.loops], planned.target)
-    if question is None:
-        return planned
-    assignment = (yield from ask_question(question)).value
-    return planned if assignment is planned.assignment else plan_loops(replace(state, layouts=assignment), explore)
+    if question is not None:
+        assignment = (yield from ask_question(question)).value
+        if assignment is not planned.assignment:
+            return plan_loops(replace(state, layouts=assignment), explore)
+    closer = _ask_for_versions(state, planned, explore)
+    return planned if closer is None else (yield from ask_question(closer)).value
 
 
 def _ask_for_stages(
@@ -87,6 +92,75 @@ def _ask_for_stages(
         explain=explain_outcome,
         least_gain=LEAST_GAIN,
     )
+
+
+def _ask_for_versions(state: KernelState, planned: KernelState, explore: Explorer) -> Question[KernelState] | None:
+    """Ask whether the loops get by with the shared memory that one more block of the multiprocessor leaves them: an
+    asynchronous product keeps a version of its tiles beyond the loop's stages. None where something else than shared
+    memory limits the blocks, or where the tiles do not fit into so little."""
+    if not planned.loops or any(loop.loop.loop.stage is not None for loop in planned.loops):
+        return None
+    fits = _count_fitting_blocks(planned)
+    together = fits.pop("shared memory")
+    if not 0 < together < min(fits.values()):
+        return None
+    limits = read_occupancy_limits(state.target)
+    share = limits.smem_bytes // (together + 1) // limits.smem_allocation_bytes * limits.smem_allocation_bytes
+    closer = state.target.with_limit("smem_bytes_per_cta", share - limits.smem_reserved_bytes_per_cta)
+    try:
+        fewer = replace(plan_loops(replace(state, target=closer), explore), target=state.target)
+    except CompileError:
+        return None
+    if _count_fitting_blocks(fewer)["shared memory"] <= together:
+        return None
+    now = Candidate("as many as the schedule asks for", lambda: planned, "--no-stages-by-occupancy")
+    room = Candidate(f"as many as leave room for {together + 1} blocks", lambda: fewer)
+
+    def explain_outcome(outcome: Outcome) -> str:
+        """Return why the loops have so many versions, in words."""
+        if outcome.chosen == room.answer:
+            return f"{together + 1} blocks share a multiprocessor instead of {together}"
+        return f"room for {together + 1} blocks instead of {together} saves less than a tenth by the model"
+
+    return Question("versions", (now, room), price=_predict_cycles, explain=explain_outcome, least_gain=LEAST_GAIN)
+
+
+def _count_planned_bytes(planned: KernelState) -> int:
+    """Return the bytes of shared memory of a block: its tiles, with the versions that the loops' schedules take."""
+    tiles = {name: layout.bytes for name, layout in planned.assignment.shared.items()}
+    for loop in planned.loops:
+        for ring, depth in zip(loop.loop.problem.rings, loop.solution.schedule.depth, strict=True):
+            if loop.loop.problem.pools[ring.pool].name == "smem":
+                tiles[ring.name] = ring.bytes * depth
+    return sum(tiles.values())
+
+
+def _count_fitting_blocks(planned: KernelState) -> dict[str, int]:
+    """Return how many blocks each resource of a multiprocessor has room for."""
+    assignment, target = planned.assignment, planned.target
+    return count_ctas_by_resource(
+        _count_planned_bytes(planned),
+        estimate_registers(assignment, target),
+        assignment.block_threads,
+        read_occupancy_limits(target),
+    )
+
+
+def _predict_cycles(planned: KernelState) -> int:
+    """Return the predicted cycles of a kernel with scheduled loops."""
+    assignment, target = planned.assignment, planned.target
+    extents = [extent for extent in assignment.kernel.grid if isinstance(extent, int)]
+    x, y, z = (*extents, 1, 1, 1)[:3]
+    report = build_report(
+        assignment,
+        [loop.scheduled for loop in planned.loops],
+        target,
+        (x, y, z) if len(extents) == len(assignment.kernel.grid) else None,
+        assignment.block_threads,
+        _count_planned_bytes(planned),
+        estimate_registers(assignment, target),
+    )
+    return report.scale_to_clock(report.predicted)
 
 
 def choose_expected_stages(rooms: Sequence[StageOption]) -> StageOption:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cached_property
 
 from tilec.analysis.fragment_prefetch import is_fragment_prefetch, is_interleaved_load
 from tilec.analysis.rings import find_pipelined_loops, is_load
@@ -34,8 +35,9 @@ from tilec.support.records import dataclass
 from tilec.support.sizes import evaluate_size
 from tilec.target.table import Target
 
-MAX_SAMPLED_BLOCKS = 1024
-"""The most blocks of a grid that are walked: enough that the short and the long ones of a causal kernel count alike."""
+MAX_SAMPLED_BLOCKS = 4096
+"""The most blocks of a grid that are walked: enough that the short and the long ones of a causal kernel count alike,
+and that most grids of unlike blocks are walked whole, in order."""
 UNLIMITED = 1 << 30
 MAX_WALKED_ITERATIONS = 1 << 12
 """The most iterations of a loop that are looked at, spread over all."""
@@ -130,6 +132,7 @@ class BlockWalk:
         self.prices: dict[IdentityKey[tile.Stmt], StatementPrice] = {}
         self.deciding: dict[IdentityKey[tile.For], tuple[frozenset[tile.Var], frozenset[tile.Var]]] = {}
         self.outcomes: dict[object, BlockCost] = {}
+        self.blocks: dict[object, BlockCost] = {}
         self.mentioned: dict[IdentityKey[tile.For], frozenset[tile.Var]] = {}
         self.walked: dict[object, tuple[BlockCost, dict[str, int]]] = {}
 
@@ -145,14 +148,32 @@ class BlockWalk:
             held = {slot: sum(role.held.get(slot, 0) for role in roles) for slot in slots}
             return BlockCost({}, max(role.around for role in roles), sum(role.loaded for role in roles), held)
         kernel = self.assignment.kernel
-        found = BlockCost()
         at_block = {**self.sizes, **dict(zip(kernel.block_vars, place, strict=False))}
-        self.walk_body(kernel.body, KnownValues({**self.assumed, **self.given}, at_block), found)
-        return found
+        known = KnownValues({**self.assumed, **self.given}, at_block)
+        binds = _list_leading_binds(kernel.body)
+        for bind in binds:
+            known.bind(bind)
+        path = frozenset((var, at) for var, at in known.variables.items() if var in self.deciding_variables)
+        if self.given or path not in self.blocks:
+            self.blocks[path] = BlockCost()
+            self.walk_body(kernel.body[len(binds) :], known, self.blocks[path])
+        return self.blocks[path]
+
+    @cached_property
+    def deciding_variables(self) -> frozenset[tile.Var]:
+        """The variables on which the control flow of a block depends behind the definitions that it begins with."""
+        body = self.assignment.kernel.body
+        return _find_deciding_variables(body[len(_list_leading_binds(body)) :])
 
     def walk_body(self, body: tuple[tile.Stmt, ...], known: KnownValues, found: BlockCost) -> None:
-        """Add the work of the statements of a body to what was `found`, and update what is `known` behind them."""
+        """Add the work of the statements of a body to what was `found`, and update what is `known` behind them. Loads
+        that follow each other are in flight together."""
+        waiting = 0
         for stmt in body:
+            is_begun = is_asynchronous(stmt) and isinstance(stmt, tile.TileOp) and is_load(stmt)
+            if not is_begun:
+                found.around += waiting
+                waiting = 0
             store = find_scalar_store(stmt) if self.given else None
             if store is not None:
                 known.assign(store)
@@ -184,8 +205,12 @@ class BlockWalk:
                     self.walk_body(inside, known.copy(), found)
                 case _:
                     price = self.price_statement(stmt)
-                    found.around += self.count_cycles(stmt, price)
+                    cycles = self.count_cycles(stmt, price)
+                    begun = min(price.busy, cycles) if is_begun else cycles
+                    waiting = max(waiting - begun, cycles - begun)
+                    found.around += begun
                     self.add_price(price, 1, found)
+        found.around += waiting
 
     def walk_iterations(self, loop: tile.For, known: KnownValues, found: BlockCost) -> None:
         """Add the work of a loop that assigns scalars to what was `found`, and update what is `known` of these.
@@ -238,7 +263,7 @@ class BlockWalk:
         for at in walked:
             inside = known.copy()
             inside.variables[loop.var] = at
-            for bind in _list_leading_binds(loop):
+            for bind in _list_leading_binds(loop.body):
                 inside.bind(bind)
             path = frozenset((var, inside.variables[var]) for var in of_paths if var in inside.variables)
             first, count = paths.get(path, (inside, 0))
@@ -255,7 +280,7 @@ class BlockWalk:
         """Return the variables on which the control flow of a loop depends, and those on which the path of an iteration
         depends behind the definitions that it begins with."""
         if IdentityKey(loop) not in self.deciding:
-            behind = loop.body[len(_list_leading_binds(loop)) :]
+            behind = loop.body[len(_list_leading_binds(loop.body)) :]
             self.deciding[IdentityKey(loop)] = _find_deciding_variables((loop,)), _find_deciding_variables(behind)
         return self.deciding[IdentityKey(loop)]
 
@@ -315,10 +340,10 @@ class RoleWalk(BlockWalk):
         return price.busy if is_asynchronous(stmt) else price.cycles
 
 
-def _list_leading_binds(loop: tile.For) -> list[tile.Bind]:
-    """List the definitions that the body of a loop begins with."""
+def _list_leading_binds(body: tuple[tile.Stmt, ...]) -> list[tile.Bind]:
+    """List the definitions that a body begins with."""
     binds: list[tile.Bind] = []
-    for stmt in loop.body:
+    for stmt in body:
         if not isinstance(stmt, tile.Bind):
             break
         binds.append(stmt)
@@ -370,15 +395,21 @@ def build_loop_cost(scheduled_loop: ScheduledLoop, trip_count: int, target: Targ
     warps, whose slots come behind these."""
     problem, schedule = scheduled_loop.loop.problem, scheduled_loop.schedule
     length = max((s + op.latency for op, s in zip(problem.ops, schedule.start, strict=True)), default=0)
-    held: dict[int, int] = {}
-    for op in problem.ops:
-        for use in op.uses:
-            if use.slot < len(target.slots):
-                held[use.slot] = held.get(use.slot, 0) + use.cycles
-    by_name = {problem.slots[slot].name: cycles for slot, cycles in held.items()}
-    port = by_name.get(SMEM_READS, 0) + by_name.get(SMEM_WRITES, 0) // 2
-    busy = max((-(-cycles // problem.slots[slot].width) for slot, cycles in held.items()), default=0)
+    held = count_held_by_slot(scheduled_loop)
+    port = held.get(SMEM_READS, 0) + held.get(SMEM_WRITES, 0) // 2
+    shared = problem.slots[: len(target.slots)]
+    busy = max((-(-held.get(slot.name, 0) // slot.width) for slot in shared), default=0)
     return LoopCost(schedule.ii, length, trip_count, max(busy, port))
+
+
+def count_held_by_slot(scheduled_loop: ScheduledLoop) -> dict[str, int]:
+    """Return the cycles for which an iteration of a loop holds each slot, by the slots' names."""
+    problem = scheduled_loop.loop.problem
+    held: dict[str, int] = {}
+    for use in (use for op in problem.ops for use in op.uses):
+        name = problem.slots[use.slot].name
+        held[name] = held.get(name, 0) + use.cycles
+    return held
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,11 +456,15 @@ def build_loop_nest(
     statements = find_scheduled_statements(loop)
     loads = [s for s in statements if isinstance(s, tile.TileOp) and is_load(s)]
     uses = [s for s in statements if s not in loads]
+    multiplies = any(TENSOR_SLOT in walk.price_statement(use, loop).held for use in uses)
+    # Cycles are the multiprocessors', whose clock falls when tensor cores are busy; L2 has a clock of its own.
+    clock = read_clock(target)
+    l2_rate = machine.l2_bytes_per_cycle * clock.nominal // clock.under_load(multiplies)
     latency = transfer = issue = 0
     for load in loads:
         price = walk.price_statement(load)
         held = sum(price.held.get(slot, 0) for slot in _TRANSFER_SLOTS)
-        share = price.loaded * sms // machine.l2_bytes_per_cycle
+        share = price.loaded * sms // l2_rate
         transfer += max(held, share)
         for demand in count_demands(load, walk.assignment):
             timing = target.price(demand.kind, **dict(demand.parameters))

@@ -30,7 +30,7 @@ from tilec.passes.cost.kernel import (
     find_innermost_loops,
     sample_blocks,
 )
-from tilec.passes.cost.model import Launch, predict_blocks
+from tilec.passes.cost.model import Launch, Prediction, predict_blocks
 from tilec.passes.grid.persistent import blocks_at_once
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.identity import IdentityKey
@@ -112,7 +112,7 @@ class LaunchTimer:
         together = -(-at_once // self.sms)
         compute = count_block(walking, together) * tiles // len(self.blocks)
         memory = predict_blocks([], replace(self.launch, ctas=0), self.machine).memory
-        return max(compute + self.machine.launch_cycles, memory)
+        return Prediction(compute + self.machine.launch_cycles, memory, tiles).cycles
 
 
 def _join_blocks(blocks: Sequence[BlockCost]) -> BlockCost:

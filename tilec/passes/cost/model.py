@@ -10,6 +10,7 @@ The clock that turns cycles into time depends on how busy the tensor cores are.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -46,25 +47,49 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel's grid, the number of its CTAs that fit on an SM, and the bytes that the whole grid moves."""
+    """A kernel's grid, the number of its CTAs that fit on an SM, and the bytes that the whole grid moves. Each wave of
+    CTAs reads distinct bytes from DRAM, `missed_bytes` in all, if CTAs read what others have read before; else 0."""
 
     ctas: int
     ctas_per_sm: int = 1
     l2_bytes: int = 0
     dram_bytes: int = 0
+    missed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """`cycles` is the larger of `compute` (waves of CTAs) and `memory` (bytes over bandwidth)."""
+    """`cycles` is the time of `compute` (waves of CTAs), `memory` (bytes over bandwidth) and `misses` (bytes that waves
+    of CTAs read from DRAM anew) side by side."""
 
     compute: int
     memory: int
     waves: int
+    misses: int = 0
 
     @property
     def cycles(self) -> int:
-        return max(self.compute, self.memory)
+        return round(overlap_times(self.compute, self.memory, self.misses))
+
+
+OVERLAP_EXPONENT = 6
+"""How well computing and memory overlap (`overlap_times`). Kernels that DRAM binds take up to 12 % longer with a form
+that computes for longer, though not as long as memory takes (benchmarks/results/h200-2026-11-27: rmsnorm, argmax,
+gemv, decode_split with other roles)."""
+MISS_EXPONENT = 2.5
+"""The same of misses beside both. Fitted to products on an H200 with panels and without (there): 1.7 to 3.3."""
+
+
+def overlap_times(compute: float, memory: float, misses: float = 0) -> float:
+    """Return the time of work that goes on at the same time: at least the longest part, and the more, the more alike
+    the parts are, since then one waits for the other now and then."""
+    work = _overlap(compute, memory, OVERLAP_EXPONENT)
+    return _overlap(work, misses, MISS_EXPONENT)
+
+
+def _overlap(one: float, other: float, exponent: float) -> float:
+    longer, shorter = max(one, other), min(one, other)
+    return longer * (1 + (shorter / longer) ** exponent) ** (1 / exponent) if shorter else longer
 
 
 def count_cta_cycles(loops: Sequence[LoopCost], neighbours: int = 1) -> int:
@@ -94,21 +119,32 @@ def predict_blocks(blocks: Sequence[Callable[[int], int]], launch: Launch, machi
         _divide_by_rate(launch.l2_bytes, machine.l2_bytes_per_cycle),
         _divide_by_rate(launch.dram_bytes, machine.dram_bytes_per_cycle),
     )
-    start = machine.launch_cycles
-    return Prediction(compute + start, memory + start, -(-launch.ctas // slots))
+    start, misses = machine.launch_cycles, _divide_by_rate(launch.missed_bytes, machine.dram_bytes_per_cycle)
+    return Prediction(compute + start, memory + start, -(-launch.ctas // slots), misses)
 
 
 def count_wave_cycles(blocks: Sequence[Callable[[int], int]], count: int, sms: int, together: int) -> int:
     """Return the cycles of `count` CTAs, `together` of them on an SM. Every wave is as long as its longest CTA; the
-    last one shares each SM among as few CTAs as there are."""
+    last one shares each SM among as few CTAs as there are. Of a grid whose CTAs are all given, in order, each begins
+    where another has ended."""
     full, rest = divmod(count, sms * together)
     if not full:
         return max(block(-(-rest // sms)) for block in blocks)
     cycles = [block(together) for block in blocks]
+    if len(blocks) == count and min(cycles) < max(cycles):
+        return simulate_dynamic(cycles, sms * together)
     # In a long grid unequal CTAs balance: each SM takes the next one as soon as it is free.
     mean = sum(cycles) / len(cycles)
     last = max(block(-(-rest // sms)) for block in blocks) if rest else 0
     return max(round(full * mean) + last, max(cycles))
+
+
+def simulate_dynamic(durations: Sequence[int], at_once: int) -> int:
+    """Return the time at which the last tile is done, if each begins in order where one has ended."""
+    free = [0] * at_once
+    for duration in durations:
+        heapq.heapreplace(free, free[0] + duration)
+    return max(free)
 
 
 def _divide_by_rate(amount: int, rate: int) -> int:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Literal
 
 from tilec.ir.tile import For, Stmt, TileOp, walk_statements
 from tilec.passes.cost.block_time import BlockTimer
 from tilec.passes.cost.kernel import (
     COMPUTE_SLOTS,
+    REREAD,
     TENSOR_SLOT,
     BlockCost,
     BlockWalk,
     build_loop_cost,
     build_machine,
+    count_held_by_slot,
     count_moved_bytes,
     find_innermost_loops,
     read_clock,
@@ -34,6 +36,7 @@ from tilec.passes.cost.model import (
     Prediction,
     count_cta_cycles,
     count_ctas_by_resource,
+    overlap_times,
     predict_blocks,
     predict_level_times,
 )
@@ -50,10 +53,17 @@ Limit = Literal["compute", "DRAM"]
 @dataclass(frozen=True, slots=True)
 class MachineInterval:
     """An iteration of a loop in machine code: the `cycles` of a warp of its slowest role by the assembler's schedule,
-    and the `instructions` of it."""
+    `stalls` of them by the instructions' stall counts alone, and the `instructions` of it."""
 
     cycles: int
+    stalls: int
     instructions: int
+
+
+UNFILLED_STALLS = 74
+"""Of 100 cycles that stall counts keep a warp from issuing, those in which warps of other warpgroups do not issue
+either, where warpgroups alternate. Fitted to flash_attention with heads of 64 and 128, as decided, with
+--no-split-loops and with --no-overlap, on an H200 (benchmarks/results/h200-2026-11-27): 70 to 79."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +160,7 @@ class Report:
     def after_launch(self) -> Prediction:
         """The predicted time from the start of the first block on."""
         start, found = self.launch_cycles, self.predicted
-        return Prediction(found.compute - start, found.memory - start, found.waves)
+        return Prediction(found.compute - start, found.memory - start, found.waves, found.misses)
 
     @property
     def achieved(self) -> float:
@@ -180,7 +190,8 @@ class Report:
     def at(self, predicted: Prediction, clock_mhz: int | None = None) -> float:
         """Return the microseconds of a prediction at this clock of the multiprocessors (None: the one that this kernel
         leaves them). Memory does not depend on it."""
-        return max(predicted.compute / (clock_mhz or self.loaded_clock_mhz), self.microseconds(predicted.memory))
+        compute = predicted.compute / (clock_mhz or self.loaded_clock_mhz)
+        return overlap_times(compute, self.microseconds(predicted.memory), self.microseconds(predicted.misses))
 
     def scale_to_clock(self, predicted: Prediction) -> int:
         """Return the same time in cycles of the target's clock, so that kernels with different clocks compare."""
@@ -200,11 +211,13 @@ def build_report(
     *,
     assumes_sizes: bool = False,
     intervals: Mapping[int, MachineInterval] | None = None,
+    dram_reads: int | None = None,
 ) -> Report:
     """Predict a kernel as it was built, from the blocks that are launched (None: known at launch only), the threads and
     bytes of shared memory of one, and the registers of a thread. `sizes` are those that the kernel learns at launch;
     `assumes_sizes`: it has some, and they are unknown. `contents` are those of tensors that decide how often loops
-    run, `intervals` what is known of the machine code of scheduled loops, by their lines."""
+    run, `intervals` what is known of the machine code of scheduled loops, by their lines. `dram_reads` are the
+    bytes that the blocks read from DRAM in their order; None if each byte counts once."""
     kernel, sms = replace_dynamic_by_static_stride(assignment.kernel, target), target.limit("sms")
     if kernel is not assignment.kernel:
         assignment = replace(assignment, kernel=kernel)
@@ -224,7 +237,8 @@ def build_report(
 
     loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
     moved = 0 if grid is None else count_moved_bytes(kernel, loaded, sizes)
-    launch, where = Launch(ctas, together, loaded, moved), build_machine(target, loaded, moved)
+    missed = min(dram_reads, loaded) if dram_reads is not None and loaded >= REREAD * moved else 0
+    launch, where = Launch(ctas, together, loaded, moved, missed), build_machine(target, loaded, moved)
 
     def count_stages(loop: For) -> int:
         return count_versions_under_way(by_loop.get(IdentityKey(loop)))
@@ -232,9 +246,13 @@ def build_report(
     def count_scheduled_cycles(loop: For, trip_count: int, neighbours: int) -> int:
         """Return the cycles of a loop by its schedule; alternating warpgroups and its machine code may take longer."""
         cost = build_loop_cost(by_loop[IdentityKey(loop)], trip_count, target)
-        if by_loop[IdentityKey(loop)].loop.groups > 1:
+        groups = by_loop[IdentityKey(loop)].loop.groups
+        if groups > 1:
             cost = replace(cost, ii=cost.ii + PING_PONG_CYCLES)
         if (code := (intervals or {}).get(loop.span.line)) is not None:
+            if groups > 1:
+                products = count_held_by_slot(by_loop[IdentityKey(loop)]).get(TENSOR_SLOT, 0) // groups
+                cost = replace(cost, ii=max(cost.ii, products + code.stalls * groups * UNFILLED_STALLS // 100))
             issue = code.instructions * kernel.threads // 32 // SCHEDULERS
             cost = replace(cost, ii=max(cost.ii, code.cycles, issue), busy=max(cost.busy, issue))
         return count_cta_cycles([cost], neighbours)
@@ -242,7 +260,7 @@ def build_report(
     timer = BlockTimer(of_levels, count_stages, min(sms, max(ctas, 1)), where)
     by_levels = partial(timer.count_block_cycles, timer.count_level_cycles)
     by_schedules = partial(timer.count_block_cycles, count_scheduled_cycles)
-    levels = predict_blocks([partial(by_levels, block) for block in blocks], launch, where)
+    levels = predict_blocks(_list_block_timers(by_levels, blocks), launch, where)
     full = -(-min(ctas, sms * together) // sms)
     loops = []
     for loop in inner:
@@ -258,8 +276,10 @@ def build_report(
         tuple(fits.items()),
         tuple(loops),
         levels,
-        predict_blocks([partial(by_schedules, block) for block in scheduled_blocks], launch, where),
-        _describe_bound(loops, [(block.around, by_levels(block, full)) for block in blocks], levels, launch, where),
+        predict_blocks(_list_block_timers(by_schedules, scheduled_blocks), launch, where),
+        _describe_bound(
+            loops, [(each.around, by_levels(each, full)) for each in _list_distinct(blocks)], levels, launch, where
+        ),
         _count_least_compute(blocks, ctas, target),
         moved // target.limit("dram_bytes_per_cycle"),
         grid is None,
@@ -270,6 +290,19 @@ def build_report(
         assumes_sizes,
         tuple(sorted(of_levels.assumed.items())),
     )
+
+
+def _list_distinct(blocks: Iterable[BlockCost]) -> list[BlockCost]:
+    """List the blocks of which others are copies."""
+    return list({id(block): block for block in blocks}.values())
+
+
+def _list_block_timers(
+    count_cycles: Callable[[BlockCost, int], int], blocks: Sequence[BlockCost]
+) -> list[Callable[[int], int]]:
+    """Return a function from the blocks that share a multiprocessor to its cycles for each block; copies share one."""
+    timers = {id(block): cache(partial(count_cycles, block)) for block in _list_distinct(blocks)}
+    return [timers[id(block)] for block in blocks]
 
 
 def count_versions_under_way(scheduled_loop: ScheduledLoop | None) -> int:

@@ -63,6 +63,19 @@ class GridWalk:
         return sum(each.bytes * _count_distinct(each.axes, found, last - first) for each in self.footprints)
 
 
+def list_places(width: int, depth: int, raster: tile.Raster) -> list[tuple[int, int]]:
+    """Return column and row of each cluster of a grid in the order of a raster: panel by panel, every other one
+    backwards (`grid.rasterise.locate_tile`)."""
+    if not raster.panel:
+        return [(x, y) for y in range(depth) for x in range(width)]
+    across, along = (width, depth) if raster.by_rows else (depth, width)
+    places = []
+    for which, low in enumerate(range(0, along, raster.panel)):
+        columns = range(across - 1, -1, -1) if which % 2 else range(across)
+        places += [(column, row) for column in columns for row in range(low, min(low + raster.panel, along))]
+    return places if raster.by_rows else [(row, column) for column, row in places]
+
+
 def split_into_rectangles(width: int, depth: int, raster: tile.Raster, first: int, last: int) -> Iterator[Rectangle]:
     """Yield rectangles that cover the tiles numbered `first` to `last` - 1 of a layer in the raster's order."""
     across, along = (width, depth) if raster.by_rows else (depth, width)

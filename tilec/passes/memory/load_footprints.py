@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tilec.analysis.trip_count import get_static_trip_count
+from tilec.analysis.trip_count import UNKNOWN_TRIP_COUNT, estimate_trip_count, get_static_trip_count
 from tilec.ir.tile import (
     Bind,
     Buffer,
@@ -29,22 +29,21 @@ from tilec.ops.copies.copy import Copy
 from tilec.passes.memory.multicast import get_multicast_axes
 from tilec.support.records import dataclass
 
-UNKNOWN_TRIP_COUNT = 64
-"""The trip count assumed for loops known at launch only: it is the same for all copies in them."""
-
 
 @dataclass(frozen=True, slots=True)
 class LoadFootprint:
     """The part of a tensor that one block reads through one copy: `bytes`, in all iterations of the loops around it.
     Blocks read the same part if their indices along `axes` agree; along the axes in `shared`, blocks of a cluster load
     it together. `likely_axes` leave out those along which data select one element of a dimension, such as the matrix of
-    an expert, once and for all: neighbours select the same one as a rule."""
+    an expert, once and for all: neighbours select the same one as a rule. Where data select anew in every iteration,
+    the part `is_gathered`: what it shares with others is unknown."""
 
     tile: str
     axes: str
     bytes: int
     shared: str = ""
     likely_axes: str = ""
+    is_gathered: bool = False
 
 
 def _list_own_indices(source: Region, known: _VariableAxes) -> Iterator[Expr]:
@@ -115,9 +114,11 @@ def _find_footprints(
                 known.define_variable(var, value)
             case For(var=var, start=start, stop=stop, body=body):
                 known.define_variable(var, start, stop)
+                if stmt.step == 1:  # the ranges of neighbours overlap
+                    known.axes[var] = frozenset()
                 known.looping.add(var)
                 count = get_static_trip_count(stmt)
-                again = trip_count * (UNKNOWN_TRIP_COUNT if count is None else count)
+                again = trip_count * (estimate_trip_count(stmt) if count is None else count)
                 yield from _find_footprints(body, known, again, conditions)
             case While(body=body):
                 yield from _find_footprints(body, known, trip_count * UNKNOWN_TRIP_COUNT, conditions)
@@ -131,4 +132,5 @@ def _find_footprints(
                 size = math.prod(source.extent) * source.buffer.dtype.bits // 8 * trip_count
                 axes = "".join(sorted(known.find_axes(*source.start)))
                 likely_axes = "".join(sorted(known.find_axes(*_list_own_indices(source, known))))
-                yield LoadFootprint(tile.buffer.name, axes, size, get_multicast_axes(stmt), likely_axes)
+                gathers = any(known.depends_on_data(each) and known.differs_in_loop(each) for each in source.start)
+                yield LoadFootprint(tile.buffer.name, axes, size, get_multicast_axes(stmt), likely_axes, gathers)
