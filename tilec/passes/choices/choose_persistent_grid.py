@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tilec.analysis.rings import find_pipelined_loops
 from tilec.ir.tile import Bind, Expr, If, Kernel, Load, Var, walk_expr, walk_statements
-from tilec.passes.choices.block_order import LEAST_GAIN, MAX_TILES, simulate_dynamic, simulate_persistent
+from tilec.passes.choices.block_order import LEAST_GAIN, MAX_TILES, simulate_persistent
 from tilec.passes.choices.question import (
     Candidate,
     Outcome,
@@ -16,6 +16,7 @@ from tilec.passes.choices.question import (
     make_ruled_question,
 )
 from tilec.passes.cost.estimate import estimate_blocks, estimate_residency
+from tilec.passes.cost.model import simulate_dynamic
 from tilec.passes.grid.persistent import blocks_at_once, why_not_dynamically_scheduled, why_not_persistent
 from tilec.passes.state import KernelState
 

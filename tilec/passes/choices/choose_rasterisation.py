@@ -14,12 +14,11 @@ from tilec.passes.choices.block_order import (
     MAX_TILES,
     Y_FIRST,
     order_blocks,
-    simulate_dynamic,
     simulate_persistent,
 )
 from tilec.passes.choices.question import Candidate, Outcome, Question, make_ruled_question
 from tilec.passes.cost.estimate import BlockEstimate, estimate_blocks
-from tilec.passes.cost.model import overlap_times
+from tilec.passes.cost.model import overlap_times, simulate_dynamic
 from tilec.passes.grid.persistent import blocks_at_once, why_not_dynamically_scheduled
 from tilec.passes.grid.rasterisation_order import (
     build_grid_walk,

@@ -169,8 +169,10 @@ class Report:
 
     @property
     def is_a_bound(self) -> bool:
-        """True if the prediction is the roofline itself, and says nothing about how near a kernel comes."""
-        return self.roofline > 0 and self.roofline >= 0.995 * (self.predicted.cycles - self.launch_cycles)
+        """True if the longest part of the prediction is the roofline itself: it says nothing about how near a kernel
+        comes."""
+        found = self.predicted
+        return self.roofline > 0 and self.roofline >= 0.995 * (max(found.compute, found.memory) - self.launch_cycles)
 
     @property
     def gap(self) -> str:
@@ -294,15 +296,15 @@ def build_report(
 
 def _list_distinct(blocks: Iterable[BlockCost]) -> list[BlockCost]:
     """List the blocks of which others are copies."""
-    return list({id(block): block for block in blocks}.values())
+    return [key.of for key in dict.fromkeys(map(IdentityKey, blocks))]
 
 
 def _list_block_timers(
     count_cycles: Callable[[BlockCost, int], int], blocks: Sequence[BlockCost]
 ) -> list[Callable[[int], int]]:
     """Return a function from the blocks that share a multiprocessor to its cycles for each block; copies share one."""
-    timers = {id(block): cache(partial(count_cycles, block)) for block in _list_distinct(blocks)}
-    return [timers[id(block)] for block in blocks]
+    timers = {IdentityKey(block): cache(partial(count_cycles, block)) for block in _list_distinct(blocks)}
+    return [timers[IdentityKey(block)] for block in blocks]
 
 
 def count_versions_under_way(scheduled_loop: ScheduledLoop | None) -> int:
