@@ -10,8 +10,7 @@ import pytest
 from tilec.driver import build as driver
 from tilec.ir.tile import Raster, Var
 from tilec.ir.types import INT32
-from tilec.passes.choices.block_order import BALANCING, simulate_persistent
-from tilec.passes.cost.estimate import BlockEstimate, estimate_blocks
+from tilec.passes.cost.block_order import BALANCING, BlockEstimate, estimate_blocks, simulate_persistent
 from tilec.passes.cost.model import simulate_dynamic
 from tilec.passes.grid.rasterisation_order import list_places
 from tilec.passes.grid.rasterise import AS_NUMBERED, locate_tile

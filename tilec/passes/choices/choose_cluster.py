@@ -43,7 +43,7 @@ from tilec.passes.choices.question import (
     ask_question,
     make_ruled_question,
 )
-from tilec.passes.cost.estimate import find_deciding_axes
+from tilec.passes.cost.block_order import find_deciding_axes
 from tilec.passes.cost.kernel import BlockWalk, build_loop_nest, build_machine, find_innermost_loops
 from tilec.passes.cost.launch_time import LaunchForm, LaunchTimer, list_launch_forms
 from tilec.passes.grid.cta_pair_products import pair_products

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from tilec.analysis.rings import find_pipelined_loops
 from tilec.ir.tile import Bind, Expr, If, Kernel, Load, Var, walk_expr, walk_statements
-from tilec.passes.choices.block_order import LEAST_GAIN, MAX_TILES, simulate_persistent
 from tilec.passes.choices.question import (
     Candidate,
     Outcome,
@@ -15,7 +14,8 @@ from tilec.passes.choices.question import (
     ask_question,
     make_ruled_question,
 )
-from tilec.passes.cost.estimate import estimate_blocks, estimate_residency
+from tilec.passes.cost.block_order import LEAST_GAIN, MAX_TILES, estimate_blocks, simulate_persistent
+from tilec.passes.cost.estimate import estimate_residency
 from tilec.passes.cost.model import simulate_dynamic
 from tilec.passes.grid.persistent import blocks_at_once, why_not_dynamically_scheduled, why_not_persistent
 from tilec.passes.state import KernelState

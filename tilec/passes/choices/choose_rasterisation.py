@@ -8,16 +8,17 @@ from functools import partial
 
 from tilec.analysis.clusters import has_block_requests
 from tilec.ir.tile import Kernel, Raster
-from tilec.passes.choices.block_order import (
+from tilec.passes.choices.question import Candidate, Outcome, Question, make_ruled_question
+from tilec.passes.cost.block_order import (
     BALANCING,
     LEAST_GAIN,
     MAX_TILES,
     Y_FIRST,
+    BlockEstimate,
+    estimate_blocks,
     order_blocks,
     simulate_persistent,
 )
-from tilec.passes.choices.question import Candidate, Outcome, Question, make_ruled_question
-from tilec.passes.cost.estimate import BlockEstimate, estimate_blocks
 from tilec.passes.cost.model import overlap_times, simulate_dynamic
 from tilec.passes.grid.persistent import blocks_at_once, why_not_dynamically_scheduled
 from tilec.passes.grid.rasterisation_order import (

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir.tile import Kernel
-from tilec.passes.choices.block_order import LEAST_GAIN, MAX_TILES, order_blocks, simulate_persistent
 from tilec.passes.choices.question import Candidate, Question, QuestionGenerator, ask_question, make_ruled_question
-from tilec.passes.cost.estimate import estimate_blocks
+from tilec.passes.cost.block_order import LEAST_GAIN, MAX_TILES, estimate_blocks, order_blocks, simulate_persistent
 from tilec.passes.grid.persistent import (
     blocks_at_once,
     make_persistent,

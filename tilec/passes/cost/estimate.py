@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -124,7 +123,7 @@ def predict_by_stages(
 
     def count_cycles(stages: int, block: BlockCost, held: int, neighbours: int) -> int:
         """Return the cycles of a block with so many neighbours, whose loops hold the busiest slot for `held` cycles."""
-        staged = [(_limit_stages(nests[IdentityKey(loop), n], loop, stages), times) for loop, n, times in block.loops]
+        staged = [(limit_stages(nests[IdentityKey(loop), n], loop, stages), times) for loop, n, times in block.loops]
         alone = block.around + sum(times * count_nest_cycles(nest, 1) for nest, times in staged)
         # Blocks of a multiprocessor fill each other's waits, and share what loads and multiplies.
         waiting = block.around + sum(times * nest.count_waiting_cycles(neighbours) for nest, times in staged)
@@ -143,76 +142,6 @@ def predict_by_stages(
         return StageOption(stages, together, predicted, hidden, sum(busy) * ctas // (len(busy) * sms), iterations)
 
     return tuple(predict_option(stages, together) for stages, together in rooms)
-
-
-@dataclass(frozen=True, slots=True)
-class BlockEstimate:
-    """The time of one block of the grid: `cycles` in all, those until its first tiles are loaded (`filling`), and those
-    outside of its pipelined loops (`around`)."""
-
-    cycles: int
-    filling: int
-    around: int
-
-
-def estimate_blocks(assignment: LayoutAssignment, target: Target, most: int) -> list[BlockEstimate] | None:
-    """Return the time of every block of the grid, in numbering order, with as many stages as fit. None where the grid
-    is larger than `most`, does not fit, or is known at launch only."""
-    assignment = replace(assignment, kernel=replace_dynamic_by_static_stride(assignment.kernel, target))
-    kernel, loops = assignment.kernel, find_innermost_loops(assignment)
-    extents = [extent for extent in kernel.grid if isinstance(extent, int)]
-    if len(extents) < len(kernel.grid) or not 0 < math.prod(extents) <= most:
-        return None
-    try:
-        stages = max(stages for stages, _ in find_stage_options(assignment, loops, 0, assignment.block_threads, target))
-    except DoesNotFit:
-        return None
-    walk = BlockWalk(assignment, target, loops)
-    x, y, z = (*extents, 1, 1)[:3]
-    sampled = [walk.walk_block(place) for place in sample_blocks((x, y, z), SAMPLED_BLOCKS)]
-    tensors = [p for p in kernel.params if isinstance(p, tile.Buffer) and not p.is_dynamic]
-    loaded = sum(block.loaded for block in sampled) * x * y * z // len(sampled)
-    machine = build_machine(target, loaded, sum(map(count_tensor_bytes, tensors)))
-    nests = {IdentityKey(loop): build_loop_nest(walk, loop, 1, stages, target.limit("sms"), machine) for loop in loops}
-    deciding = find_deciding_axes(kernel)
-    known: dict[tuple[int, ...], BlockEstimate] = {}
-    found = []
-    for place in sample_blocks((x, y, z), most):
-        at = tuple(place[axis] for axis in deciding)
-        if at not in known:
-            known[at] = _estimate_block(walk.walk_block(place), nests, stages)
-        found.append(known[at])
-    return found
-
-
-def _estimate_block(block: BlockCost, nests: Mapping[IdentityKey[tile.For], LoopNest], stages: int) -> BlockEstimate:
-    """Return the time of one block alone on its multiprocessor, with at most this many stages a loop."""
-    runs = [(loop, times, nests[IdentityKey(loop)].of(trip_count)) for loop, trip_count, times in block.loops]
-    cycles = sum(times * count_nest_cycles(_limit_stages(one, loop, stages), 1) for loop, times, one in runs)
-    filling = max((one.levels[0].latency + one.levels[0].transfer for *_, one in runs), default=0)
-    return BlockEstimate(block.around + cycles, filling, block.around)
-
-
-def find_deciding_axes(kernel: tile.Kernel) -> list[int]:
-    """Return the axes of the grid on which a block's control flow depends."""
-    deciding: set[tile.Var] = set()
-    binds: dict[tile.Var, tile.Expr] = {}
-    pending: list[tile.Expr] = []
-    for stmt in tile.walk_statements(kernel.body):
-        match stmt:
-            case tile.For(start=start, stop=stop):
-                pending += (start, stop)
-            case tile.If(condition=condition) | tile.While(condition=condition):
-                pending.append(condition)
-            case tile.Bind(var=var, value=value):
-                binds[var] = value
-            case _:
-                pass
-    while pending:
-        new = {e for e in tile.walk_expr(pending.pop()) if isinstance(e, tile.Var)} - deciding
-        deciding |= new
-        pending += (binds[var] for var in new if var in binds)
-    return [axis for axis, var in enumerate(kernel.block_vars) if var in deciding]
 
 
 def estimate_registers(assignment: LayoutAssignment, target: Target) -> int:
@@ -310,7 +239,7 @@ def find_most_stages(loop: tile.For) -> int:
     return DEFAULT_STAGES if loop.num_stages is None else max(loop.num_stages, 1)
 
 
-def _limit_stages(loop_nest: LoopNest, loop: tile.For, stages: int) -> LoopNest:
+def limit_stages(loop_nest: LoopNest, loop: tile.For, stages: int) -> LoopNest:
     """Return the loop's levels with so many stages, or as many as it may have."""
     outer, *inner = loop_nest.levels
     return replace(loop_nest, levels=(replace(outer, stages=min(stages, find_most_stages(loop))), *inner))

@@ -83,11 +83,11 @@ MISS_EXPONENT = 2.5
 def overlap_times(compute: float, memory: float, misses: float = 0) -> float:
     """Return the time of work that goes on at the same time: at least the longest part, and the more, the more alike
     the parts are, since then one waits for the other now and then."""
-    work = _overlap(compute, memory, OVERLAP_EXPONENT)
-    return _overlap(work, misses, MISS_EXPONENT)
+    work = _add_overlapping(compute, memory, OVERLAP_EXPONENT)
+    return _add_overlapping(work, misses, MISS_EXPONENT)
 
 
-def _overlap(one: float, other: float, exponent: float) -> float:
+def _add_overlapping(one: float, other: float, exponent: float) -> float:
     longer, shorter = max(one, other), min(one, other)
     return longer * (1 + (shorter / longer) ** exponent) ** (1 / exponent) if shorter else longer
 

@@ -1,0 +1,45 @@
+"""Of two forms of a kernel, the model predicts the one to be faster that an H200 measured to be faster.
+
+Measured ratios are of benchmarks/results/h200-2026-11-27/workloads.json; `benchmarks/regret.py` compares all of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilec.driver.build import Observer, build_kernel, build_report
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+
+SAMPLES = Path(__file__).parents[2] / "samples"
+SWIGLU = ("gemm/swiglu", {"M": 4096, "N": 14336, "K": 4096})
+ATTENTION = ("flash_attention", {"batch": 2, "heads": 16, "S": 8192, "D": 128})
+SLOWER = [
+    (SWIGLU, {"rasterisation": 0}, 1.30),  # each wave reads all of the wide matrices again
+    (("gemm", {"M": 8192, "N": 8192, "K": 8192, "block_N": 256}), {"rasterisation": 0}, 1.10),
+    (ATTENTION, {"split_loops": False}, 1.13),  # a mask in every iteration
+    (ATTENTION, {"ping_pong": False}, 1.10),
+    (ATTENTION, {"overlap": False}, 1.08),
+    (("attention/backward_dq", {"batch": 1, "heads": 16, "S": 8192, "D": 128}), {"rasterisation": 0}, 1.11),
+    (("rows/rmsnorm", {"M": 65536, "N": 4096}), {"pipeline_strategy": "none"}, 1.36),  # fewer bytes in flight
+    (("softmax", {"M": 262144, "N": 1024}), {"cluster": (2, 1, 1)}, 1.14),  # short blocks that wait for each other
+]
+
+
+@pytest.mark.parametrize(("kernel", "options", "measured"), SLOWER)
+def test_what_was_slower_is_predicted_to_be(
+    kernel: tuple[str, dict[str, int]], options: dict[str, object], measured: float
+) -> None:
+    best, other = (predict(kernel, one) for one in ({}, options))
+    assert 1 < other / best < 1 + 2 * (measured - 1)
+
+
+def predict(kernel: tuple[str, dict[str, int]], options: dict[str, object]) -> float:
+    """Return the predicted microseconds of a sample on an H200."""
+    name, constants = kernel
+    text = (SAMPLES / f"{name}.tl").read_text(encoding="utf-8")
+    asked = CompileOptions(target="sm_90a", gpu="H200", defines=tuple(constants.items()), **options)
+    report = build_report(build_kernel(SourceFile(f"{Path(name).name}.tl", text), asked, Observer()))
+    return report.at(report.predicted)
