@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilec.passes.cost.model import Prediction
 from tilec.passes.cost.report import Report
 from tilec.ptx.assemble import assemble_module
 from tilec.ptx.assembler_level import choose_assembler_level
@@ -82,7 +82,7 @@ def _build_prediction(report: Report, entry: EntryReport, sms: int) -> dict[str,
         "predicted": report.scale_to_clock(report.predicted),
         "gap": report.gap,
         "is_a_bound": report.is_a_bound,
-        "compute": report.scale_to_clock(replace(report.limits, memory=0)),
+        "compute": report.scale_to_clock(Prediction(report.compute, 0, 1)),
         "dram": report.dram,
         "roofline": report.scale_to_clock(report.limits),
         "limit": report.limit,

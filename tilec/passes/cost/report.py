@@ -143,8 +143,8 @@ class Report:
 
     @property
     def limits(self) -> Prediction:
-        """The roofline in the form of a prediction."""
-        return Prediction(self.compute, self.dram, 1)
+        """The roofline in the form of a prediction: the longer part alone, since a bound knows no waiting."""
+        return max(Prediction(self.compute, 0, 1), Prediction(0, self.dram, 1), key=self.at)
 
     @property
     def limit(self) -> Limit:
