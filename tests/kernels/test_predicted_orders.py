@@ -1,4 +1,5 @@
-"""Of two forms of a kernel, the model predicts the one to be faster that an H200 measured to be faster.
+"""Of two forms of a kernel, the model predicts the one to be faster that an H200 measured to be faster; and how long
+kernels without loops take, from their machine code.
 
 Measured ratios are of benchmarks/results/h200-2026-11-27/workloads.json; `benchmarks/regret.py` compares all of them.
 """
@@ -34,6 +35,19 @@ def test_what_was_slower_is_predicted_to_be(
 ) -> None:
     best, other = (predict(kernel, one) for one in ({}, options))
     assert 1 < other / best < 1 + 2 * (measured - 1)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "measured"),
+    [
+        (("elementwise/gelu", {"N": 1 << 28}), 273.5),  # instructions take as long as memory
+        (("elementwise/hadamard", {"M": 65536, "N": 4096}), 316.3),
+        (("rows/cast_int8_rows", {"M": 65536, "N": 4096}), 301.6),
+        (("elementwise/embedding", {"tokens": 65536, "vocabulary": 128256, "width": 4096}), 262.8),  # an id a row
+    ],
+)
+def test_machine_code_without_loops_is_counted(kernel: tuple[str, dict[str, int]], measured: float) -> None:
+    assert predict(kernel, {}) == pytest.approx(measured, rel=0.2)
 
 
 def predict(kernel: tuple[str, dict[str, int]], options: dict[str, object]) -> float:

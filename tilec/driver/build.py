@@ -219,7 +219,7 @@ def build_reports(
     from math import prod
 
     from tilec.driver.launch_sizes import launch_sizes
-    from tilec.driver.machine_code import select_slowest_roles
+    from tilec.driver.machine_code import find_straight_code, select_slowest_roles
     from tilec.passes.cost.report import MachineInterval, build_report
     from tilec.passes.loop.build_problem import ScheduledLoop
 
@@ -246,9 +246,15 @@ def build_reports(
             for code in slowest
             if code.kernel == manifest.entry
         }
-        waves = None if known else planned.work.dram_reads
         found.append(
-            build_report(*kernel, contents, assumes_sizes=assumes_sizes, intervals=intervals, dram_reads=waves)
+            build_report(
+                *kernel,
+                contents,
+                assumes_sizes=assumes_sizes,
+                intervals=intervals,
+                dram_reads=None if known else planned.work.dram_reads,
+                straight=find_straight_code(planned.work, library.cubin),
+            )
         )
     return tuple(found)
 

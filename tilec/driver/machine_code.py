@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilec.passes.cost.report import MachineInterval
 from tilec.sass.cubin import Function, read_functions
-from tilec.sass.issue import WarpInterval, WarpWait, measure_loop_interval
+from tilec.sass.issue import WarpInterval, WarpWait, measure_loop_interval, measure_straight_code
 from tilec.sass.latencies import Latencies
 from tilec.sass.loops import Loop, PtxLoop, find_loop_of_ptx, find_loops, find_ptx_loops, select_kernel_loops
 from tilec.support.records import dataclass
@@ -55,6 +56,21 @@ def find_loop_codes(works: Sequence[KernelState], ptx: str, cubin: bytes, source
     return tuple(
         one for work, of in compiled if of is not None for one in _find_kernel_loop_codes(work, of, found, files)
     )
+
+
+def find_straight_code(work: KernelState, cubin: bytes) -> MachineInterval | None:
+    """Return the time of a warp's way through a kernel whose machine code has no loops; None for any other kernel, or
+    where an assembler of another release writes an unknown format."""
+    if work.loops:
+        return None
+    try:
+        code = next((each for each in read_functions(cubin) if each.name == work.source_kernel.name), None)
+    except ValueError:
+        return None
+    if code is None or find_loops(code):
+        return None
+    found = measure_straight_code(code.instructions, Latencies(work.target))
+    return MachineInterval(round(found.cycles), round(found.issue), len(code.instructions))
 
 
 def select_slowest_roles(codes: Sequence[LoopCode]) -> Iterator[LoopCode]:

@@ -71,6 +71,14 @@ def measure_loop_interval(loop: Loop, latencies: Latencies) -> WarpInterval:
     return _build_interval(warp, loop, (warp.now - start) / iterations, iterations)
 
 
+def measure_straight_code(code: Sequence[Instruction], latencies: Latencies) -> WarpInterval:
+    """Return the cycles in which one warp issues code without loops, all of it, and its waits."""
+    warp = _WarpReplay(latencies)
+    for each in _build_steps(code, latencies):
+        warp.issue(each)
+    return WarpInterval(sum_stalls(code), warp.now, tuple(warp.waits(1)))
+
+
 def _build_steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Step | int]:
     """Return a loop body as instructions that use a scoreboard or may wait, and the sums of cycles of those in
     between."""

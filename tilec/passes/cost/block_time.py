@@ -30,6 +30,11 @@ class BlockTimer:
         self.walk, self.stages, self.loading, self.machine = walk, stages, loading, machine
         self.nests: dict[tuple[IdentityKey[For], int], LoopNest] = {}
 
+    @property
+    def start_cycles(self) -> int:
+        """The cycles from the launch of a block to its first load."""
+        return BLOCK_START + (CLUSTER_START if self.walk.assignment.kernel.cluster.blocks > 1 else 0)
+
     def get_nest(self, loop: For, trip_count: int) -> LoopNest:
         """Return the levels of a loop with this many iterations."""
         key = IdentityKey(loop), trip_count
@@ -50,9 +55,12 @@ class BlockTimer:
         around a block's loops hide behind other blocks' waits, but not behind their computing.
         """
         loops = sum(times * count_loop(loop, trip_count, neighbours) for loop, trip_count, times in block.loops)
-        computing = neighbours * max(block.held.get(slot, 0) for slot in SHARED_SLOTS)
-        start = BLOCK_START + (CLUSTER_START if self.walk.assignment.kernel.cluster.blocks > 1 else 0)
-        return start + max(block.around + loops - self._count_hidden_cycles(block), computing)
+        computing = self.count_computing_cycles(block, neighbours)
+        return self.start_cycles + max(block.around + loops - self._count_hidden_cycles(block), computing)
+
+    def count_computing_cycles(self, block: BlockCost, neighbours: int) -> int:
+        """Return the cycles for which so many blocks like this one keep the busiest shared slot."""
+        return neighbours * max(block.held.get(slot, 0) for slot in SHARED_SLOTS)
 
     def _count_hidden_cycles(self, block: BlockCost) -> int:
         """Return the cycles of first loads that a producer warp hides: while the other warps are at the statements

@@ -214,12 +214,14 @@ def build_report(
     assumes_sizes: bool = False,
     intervals: Mapping[int, MachineInterval] | None = None,
     dram_reads: int | None = None,
+    straight: MachineInterval | None = None,
 ) -> Report:
     """Predict a kernel as it was built, from the blocks that are launched (None: known at launch only), the threads and
     bytes of shared memory of one, and the registers of a thread. `sizes` are those that the kernel learns at launch;
     `assumes_sizes`: it has some, and they are unknown. `contents` are those of tensors that decide how often loops
     run, `intervals` what is known of the machine code of scheduled loops, by their lines. `dram_reads` are the
-    bytes that the blocks read from DRAM in their order; None if each byte counts once."""
+    bytes that the blocks read from DRAM in their order; None if each byte counts once. `straight` is the machine
+    code of a kernel without loops."""
     kernel, sms = replace_dynamic_by_static_stride(assignment.kernel, target), target.limit("sms")
     if kernel is not assignment.kernel:
         assignment = replace(assignment, kernel=kernel)
@@ -260,8 +262,18 @@ def build_report(
         return count_cta_cycles([cost], neighbours)
 
     timer = BlockTimer(of_levels, count_stages, min(sms, max(ctas, 1)), where)
-    by_levels = partial(timer.count_block_cycles, timer.count_level_cycles)
-    by_schedules = partial(timer.count_block_cycles, count_scheduled_cycles)
+
+    def count_straight_cycles(block: BlockCost, neighbours: int) -> int:
+        """Return the cycles of a block whose machine code is known and has no loops."""
+        assert straight is not None
+        issue = straight.instructions * threads // 32 // SCHEDULERS
+        computing = max(neighbours * issue, timer.count_computing_cycles(block, neighbours))
+        return timer.start_cycles + max(straight.cycles, computing)
+
+    by_levels: Callable[[BlockCost, int], int] = partial(timer.count_block_cycles, timer.count_level_cycles)
+    by_schedules: Callable[[BlockCost, int], int] = partial(timer.count_block_cycles, count_scheduled_cycles)
+    if straight is not None:
+        by_levels = by_schedules = count_straight_cycles
     levels = predict_blocks(_list_block_timers(by_levels, blocks), launch, where)
     full = -(-min(ctas, sms * together) // sms)
     loops = []

@@ -1,7 +1,8 @@
 """Demands of elementwise nests on the machine: memory accesses, special functions, other operations.
 
 They are counted as the assembler leaves them. A value that is the same along a row or column is computed once, and
-loaded once where the nest stores to registers alone. Negation is free: float operations take negated operands."""
+loaded once where the nest stores to registers alone, or to other tensors. Negation is free: float operations take
+negated operands."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ SCALED_FAST = frozenset({"fast_exp", "fast_exp10", "fast_log", "fast_log10"})
 
 def count_nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast_math: bool) -> list[Demand]:
     """Return the demands of a nest, run by `threads` together: its loads, stores, special functions and operations."""
-    in_registers = all(s.buffer.in_registers for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store))
+    stored = [s.buffer for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store)]
+    in_registers = all(buffer.in_registers for buffer in stored)
     elements = math.prod(nest.extents)
     found: list[Demand] = []
     operations = special = 0
@@ -37,7 +39,8 @@ def count_nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast
             for e in _find_per_element_parts(expr, nest):
                 match e:
                     case tile.Load(buffer=buffer):
-                        count = _count_distinct_loads(e, nest, layout) * threads if in_registers else elements
+                        stays = in_registers or (buffer.scope == "global" and buffer not in stored)
+                        count = _count_distinct_loads(e, nest, layout) * threads if stays else elements
                         found += list_load_demands(buffer, min(count, elements) * buffer.dtype.bytes, threads)
                     case tile.Call(fn=fn) if fn.startswith("fast_"):
                         special += 1
@@ -71,7 +74,13 @@ def _find_per_element_parts(expr: tile.Expr, nest: tile.Parallel) -> Iterator[ti
 
 def _count_distinct_loads(load: tile.Load, nest: tile.Parallel, layout: Fragment) -> int:
     """Return how many different elements one thread loads: distinct values of the nest variables in the indices."""
-    used = {e for e in tile.walk_expr(load) if isinstance(e, tile.Var)}
+    defined = {stmt.var: stmt.value for stmt in tile.walk_statements(nest.body) if isinstance(stmt, tile.Bind)}
+    used: set[tile.Var] = set()
+    pending: list[tile.Expr] = [load]
+    while pending:
+        new = {e for e in tile.walk_expr(pending.pop()) if isinstance(e, tile.Var)} - used
+        used |= new
+        pending += (defined[var] for var in new if var in defined)
     dims = [dim for dim, var in enumerate(nest.vars) if var in used]
     offsets = map(layout.register_offset, range(layout.register_count))
     return len({tuple(offset[dim] for dim in dims) for offset in offsets})
