@@ -144,13 +144,17 @@ STRUCTURE = (
     ),
     _make_entry(
         pointers.POINTER_SIGNATURE,
-        "The type of a parameter that is an address; T.make_tensor makes a tensor of it.",
+        """The type of a parameter that is an address, or of the entries of one that is a table of addresses,
+        `T.Tensor((n,), T.ptr)`. T.make_tensor makes a tensor of each.""",
         launch._is_pointer,
     ),
     _make_entry(
         pointers.MAKE_TENSOR_SIGNATURES["T.make_tensor"],
-        """The tensor at an address parameter: the parameter becomes this tensor, also for the host program. One tensor
-        for each parameter.""",
+        """The tensor at an address: a parameter of type T.ptr, or an entry of a table of them, as `table[i]`. The
+        parameter becomes this tensor, also for the host program, and a table becomes one such tensor for each entry.
+        One shape and dtype for each parameter. A table's tensors are dense, each begins at a multiple of 16 bytes, and
+        none shares memory with another one that is written. TMA does not copy them. Outside the table reads give 0, and
+        writes are dropped.""",
         pointers.make_tensor,
     ),
     _make_entry(

@@ -69,6 +69,21 @@ class ElementPointer:
 
 
 @dataclass(frozen=True, slots=True)
+class AddressTable:
+    """A parameter of type `T.Tensor((n,), T.ptr)`: a table of addresses, with its name and extents."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """An address in a table, of which T.make_tensor makes a tensor."""
+
+    table: AddressTable
+    indices: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotExpr:
     """An expression bound to a name, as a macro's argument: `read` gives its value at the time of binding."""
 
@@ -330,7 +345,8 @@ class StageTile(Access):
 StaticValue = Union[
     int, float, bool, str, None, range, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method,
     ForeignValue, PoisonedValue, SnapshotExpr, Namespace, ElementReference, LoopLayout, Swizzle, IndexMap,
-    TileScheduler, MmaEmitter, Pipeline, PipelineHandle, PipelineStage, ElementPointer, "tuple[Value, ...]",
+    TileScheduler, MmaEmitter, Pipeline, PipelineHandle, PipelineStage, ElementPointer, AddressTable,
+    TableEntry, "tuple[Value, ...]",
 ]  # fmt: skip
 Value = StaticValue | Buffer | Access | Member | Expr
 """Compile-time values, which stay Python values until they are combined with a typed operand, and run-time values."""
@@ -394,6 +410,10 @@ def describe_value(value: Value) -> str:
             return f"{name}, {_add_article(dtype)} {_KINDS[scope]} of shape {show_shape(shape)}"
         case ElementPointer(buffer=buffer):
             return f"the address of an element of {buffer.name}"
+        case AddressTable(buffer=buffer):
+            return f"{buffer.name}, a table of addresses"
+        case TableEntry(table=table):
+            return f"an address in {table.buffer.name}"
         case Access(buffer=buffer):
             return f"a part of {buffer.name}"
         case Member(path=path):

@@ -146,8 +146,8 @@ def _find_read_buffers(context: Context, value: Value) -> Iterator[str]:
 
 
 def _find_root_name(context: Context, buffer: tile.Buffer) -> str:
-    """Return the name of the buffer under a view; one name for all tensors if the kernel has pointer parameters."""
-    if buffer.scope == "global" and context.pointers:
+    """Return the name of the buffer under a view; one name for all tensors if the kernel has addresses of tensors."""
+    if buffer.scope == "global" and (context.pointers or context.tables):
         return "the tensors"
     return context.views.get(buffer.name, buffer).name
 
