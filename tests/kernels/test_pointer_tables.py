@@ -124,6 +124,14 @@ def k(dst: T.Tensor((2,), T.ptr), count: T.Tensor((2,), T.ptr)):
     assert [int(array[0]) for array in counts] == [3, 7]
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_addresses_are_loaded_before_a_loop(target: str) -> None:
+    ptx = compiled(GROUPS.replace("DTYPE", "'float16'"), target).ptx
+    before, _, loop = ptx.partition("_loop:\n")
+    loop, _, _ = loop.partition("_loop;\n")
+    assert "ld.global.nc.b64" in before and "cp.async" in loop and "ld.global.nc.b64" not in loop
+
+
 def test_arrays_that_do_not_fit_are_refused() -> None:
     text = """
 n = T.dynamic("n")
