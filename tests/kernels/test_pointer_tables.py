@@ -21,7 +21,7 @@ from tilec.ir.types import TYPES_BY_NAME
 
 GROUPS = """
 n = T.dynamic("n")
-M, N, K = 19, 24, 21
+M, N, K = 19, 24, 24
 
 @T.prim_func
 def k(a: T.Tensor((n,), T.ptr), b: T.Tensor((n,), T.ptr), c: T.Tensor((n,), T.ptr), rows: T.Tensor((n,), "int32")):
@@ -65,7 +65,7 @@ def test_groups_of_products(dtype: str, target: str) -> None:
     kernel = make(GROUPS.replace("DTYPE", repr(dtype)), target)
     assert not any(isinstance(p, TensorMapParam) for p in kernel.manifest.params)
     for count in (0, 1, 3):
-        a, b = draw(count, (19, 21), dtype), draw(count, (21, 24), dtype)
+        a, b = draw(count, (19, 24), dtype), draw(count, (24, 24), dtype)
         c = [np.zeros((19, 24), np.float32) for _ in range(count)]
         rows = np.array([19, 5, 0][:count], np.int32)
         with pytest.warns(UserWarning, match="no block wrote") if count == 3 else pytest.MonkeyPatch.context():
