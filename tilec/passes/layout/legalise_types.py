@@ -61,7 +61,14 @@ def _build_byte_buffer(buffer: tile.Buffer) -> tile.Buffer:
     if not _is_packed(buffer):
         return replace(buffer, dtype=UINT8)
     last = buffer.extents[-1]
-    return replace(buffer, extents=(*buffer.extents[:-1], last // 2 if isinstance(last, int) else last), dtype=UINT8)
+    extents = (*buffer.extents[:-1], last // 2 if isinstance(last, int) else last)
+    steps = None if buffer.strides is None else (*map(_halve_stride, buffer.strides[:-1]), 1)
+    return replace(buffer, extents=extents, dtype=UINT8, strides=steps)
+
+
+def _halve_stride(stride: tile.Extent) -> tile.Extent:
+    """Return the stride in bytes of one that counts four-bit elements, and is even."""
+    return stride // 2 if isinstance(stride, int) else fold_expr(_build_int_op("floordiv", stride, 2))
 
 
 def _check_rows(buffer: tile.Buffer) -> None:
@@ -266,10 +273,10 @@ def _legalise_expressions(stmt: tile.Stmt, values: _ValueLegaliser) -> tile.Stmt
 
 
 def _legalise_nest(nest: tile.Parallel) -> tile.Parallel:
-    """Return the nest in types that the machine has, iterations paired where elements share a byte; refuse unpairable
-    ones."""
+    """Return the nest in types that the machine has, iterations paired where their elements share a byte; refuse
+    unpairable ones."""
     pairs = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and _is_packed(s.buffer)]
-    if not pairs:
+    if not any(_list_half_stores(nest.body)):
         return replace(nest, body=tuple(_legalise_nest_body(nest.body, _ValueLegaliser())))
     var = next((v for v in nest.vars if all(_can_pair_over(s, v) for s in pairs)), None)
     if (
@@ -294,12 +301,14 @@ def _legalise_nest(nest: tile.Parallel) -> tile.Parallel:
 
 def _legalise_nest_body(body: tuple[tile.Stmt, ...], values: _ValueLegaliser) -> Iterator[tile.Stmt]:
     """Yield the rewritten statements of a nest, each behind the binds that it needs."""
-    for stmt in body:
+    for stmt, second in _group_halves(body):
         before: list[tile.Stmt] = []
         values.before = before
         match stmt:
+            case tile.Store() if second is not None:
+                new: tile.Stmt = _join_halves(stmt, second, values)
             case tile.Store():
-                new: tile.Stmt = _legalise_store(stmt, values)
+                new = _legalise_store(stmt, values)
             case tile.Print() | tile.Bind() | tile.If():
                 new = map_nested_bodies(
                     _legalise_expressions(stmt, values), lambda inner: tuple(_legalise_nest_body(inner, values))
@@ -319,6 +328,47 @@ def _legalise_store(store: tile.Store, values: _ValueLegaliser) -> tile.Store:
         _refuse_type(f"an atomic operation on {store.buffer.dtype}", store.span, store.buffer)
     code = tile.Cast(values.encode_expr(store.value), UINT8)
     return replace(store, buffer=_build_byte_buffer(store.buffer), indices=indices, value=code)
+
+
+def _group_halves(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.Stmt, tile.Store | None]]:
+    """Yield each statement of a nest, with the one after it where both store the two halves of one byte."""
+    at = 0
+    while at < len(body):
+        stmt, second = body[at], body[at + 1] if at + 1 < len(body) else None
+        is_byte = isinstance(stmt, tile.Store) and isinstance(second, tile.Store) and _are_halves(stmt, second)
+        yield stmt, second if is_byte and isinstance(second, tile.Store) else None
+        at += 1 + is_byte
+
+
+def _are_halves(first: tile.Store, second: tile.Store) -> bool:
+    """Return whether two stores set the lower and the upper half of one byte."""
+    apart = affine_form(_build_int_op("sub", second.indices[-1], first.indices[-1]))
+    return (
+        _is_packed(first.buffer)
+        and (first.buffer, first.indices[:-1]) == (second.buffer, second.indices[:-1])
+        and first.atomic is second.atomic is None
+        and (apart.terms, apart.constant) == ((), 1)
+        and affine_form(first.indices[-1]).divisor % 2 == 0
+    )
+
+
+def _join_halves(first: tile.Store, second: tile.Store, values: _ValueLegaliser) -> tile.Store:
+    """Return the store of a byte that two stores set the halves of."""
+    low, high = (values.encode_expr(store.value) for store in (first, second))
+    *rows, column = (fold_expr(values.legalise_expr(i)) for i in first.indices)
+    byte = tile.Cast(_build_int_op("bitor", low, _build_int_op("shl", high, 4)), UINT8)
+    return tile.Store(_build_byte_buffer(first.buffer), (*rows, _halve_even_index(column)), byte, first.span)
+
+
+def _list_half_stores(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Store]:
+    """Yield the stores in a nest's statements that set a half of a byte whose other half no statement after it sets."""
+    for stmt, second in _group_halves(body):
+        if isinstance(stmt, tile.Store):
+            if _is_packed(stmt.buffer) and second is None:
+                yield stmt
+            continue
+        for inner in tile.nested_bodies(stmt):
+            yield from _list_half_stores(inner)
 
 
 def _can_pair_over(store: tile.Store, var: tile.Var) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.launch.pointer_tables import build_table, is_table_call, join_table, make_entry_tensor
 from tilec.ir import tile
+from tilec.ir.affine import known_divisor
 from tilec.ir.expr import cast_expr
 from tilec.ir.types import INT64, UINT64, DType
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_element_type, as_extents
@@ -27,7 +28,6 @@ MAKE_TENSOR_SIGNATURES = {
         Signature("T.make_tensor_from_addr", (Parameter("addr"), *_TENSOR_PARAMETERS, _SCOPE)),
     )
 }
-_BYTES_INSTEAD = "declare uint8 with strides in bytes, and take an element out of its byte by shifts and T.reinterpret"
 
 
 def read_extents(argument: Argument, what: str) -> tuple[tile.Extent, ...]:
@@ -65,8 +65,8 @@ def compute_dense_strides(shape: tuple[tile.Extent, ...]) -> tuple[tile.Extent, 
 def _check_strides(
     call: Call, shape: tuple[tile.Extent, ...], steps: tuple[tile.Extent, ...], dtype: DType, lanes: int
 ) -> None:
-    """Refuse strides of the wrong number, a last stride other than 1, and elements that are vectors or part of a
-    byte.
+    """Refuse strides of the wrong number, a last stride other than 1, vectors as elements, and rows of four-bit
+    elements that begin within a byte.
     """
     if len(steps) != len(shape):
         title = f"{len(steps)} strides for {len(shape)} dimensions"
@@ -76,10 +76,14 @@ def _check_strides(
         title = f"{call.name}: the last stride must be 1"
         way_out = "make the dimension with stride 1 the last one"
         raise_error("wrong-argument", title, call["strides"].span, "elements of a row are contiguous", help=way_out)
-    if lanes > 1 or dtype.per_byte > 1:
+    if lanes > 1:
         title = f"{call.name} of {call['dtype'].value}"
-        way_out = _BYTES_INSTEAD if dtype.per_byte > 1 else "make the vector's elements the last dimension"
+        way_out = "make the vector's elements the last dimension"
         raise_error("wrong-dtype", title, call["dtype"].span, "strides count whole elements", help=way_out)
+    if any(known_divisor(step) % dtype.per_byte for step in steps[:-1]):
+        title = f"{call.name}: rows of {dtype} begin within a byte"
+        way_out = 'make the strides even; one that is known at launch is 2 * T.dynamic("s")'
+        raise_error("packed-row", title, call["strides"].span, f"two {dtype} share a byte", help=way_out)
 
 
 # ---- pointers --------------------------------------------------------------------------------------------------------
