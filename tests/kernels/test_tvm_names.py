@@ -179,6 +179,32 @@ def k(A: T.Tensor((4, 64), "float32"), C: T.Tensor((4, 64), "float32")):
 """
 
 
+VECTORS_OF_RAMPS = """
+@T.prim_func
+def k(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32"), C: T.Tensor((2, 64), "float32"),
+      D: T.Tensor((64,), "float16")):
+    with T.Kernel(1, threads=32):
+        tid = T.get_thread_binding()
+        two = T.Ramp(tid * 2, 1, 2)
+        C[0, two] = T.add2(A[two], B[two])
+        C[1, T.Ramp(62 - tid * 2, 1, 2)] = 3.0
+        before = A[T.Ramp(tid * 2 - 2, 1, 2)]  # 0 outside
+        S = T.alloc_shared((64,), "float16")
+        S[two] = before
+        T.sync_threads()
+        D[two] = S[T.Ramp(62 - tid * 2, 1, 2)]
+"""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_a_ramp_indexes_the_lanes_of_a_vector(target: str) -> None:
+    a, b, c, d = draw(64), draw(64), np.zeros((2, 64), np.float32), np.zeros(64, np.float16)
+    build(VECTORS_OF_RAMPS, target)(a, b, c, d)
+    np.testing.assert_array_equal(c, np.stack([a + b, np.full(64, 3, np.float32)]))
+    shifted = np.concatenate([[0, 0], a[:-2]]).astype(np.float16)
+    np.testing.assert_array_equal(d, shifted.reshape(32, 2)[::-1].reshape(64))
+
+
 def test_a_ramp_is_a_slice() -> None:
     a, c = draw(4, 64), np.zeros((4, 64), np.float32)
     with pytest.warns(UserWarning, match="no block wrote"):

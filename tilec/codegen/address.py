@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar.scalar import Scalars
-from tilec.ir import tile
+from tilec.ir import tile, warp
 from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import SharedLayout
 from tilec.ir.types import INT32
 from tilec.ir.warp import MBARRIER_BYTES, Cursor, Program, Ring, SharedTile
+from tilec.passes.layout.element_accesses import find_element_accesses
 from tilec.ptx.module import Address, Imm, Reg
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
@@ -319,3 +322,30 @@ def apply_swizzle(offset: tile.Expr, layout: SharedLayout) -> tile.Expr:
     rows = tile.Binary("shr", offset, tile.int32_const(3), INT32)
     moved = tile.Binary("bitand", rows, tile.int32_const(layout.swizzle_mask << 4), INT32)
     return tile.Binary("xor", offset, moved, INT32)
+
+
+# ---- tables of addresses ---------------------------------------------------------------------------------------------
+
+TableEntry = tuple[tile.Buffer, tuple[tile.Expr, ...]]
+
+
+def find_table_entries(body: tuple[warp.Operation, ...]) -> Iterator[TableEntry]:
+    """Yield a table and the indices of an entry for each access to a tensor of a table, of nested operations too."""
+    for op in warp.walk_operations(body):
+        for buffer, indices in _find_accesses(op):
+            if buffer.table_rank:
+                yield buffer, indices[: buffer.table_rank]
+
+
+def _find_accesses(op: warp.Operation) -> Iterator[TableEntry]:
+    """Yield each buffer that an asynchronous copy reads or a nest accesses, with the indices of an element."""
+    match op:
+        case warp.CpAsync(source=tile.Region(buffer=buffer, start=start)):
+            yield buffer, start
+        case warp.CpAsync(source=warp.Gather(buffer=buffer, indices=indices)):
+            yield buffer, indices
+        case warp.Elementwise(nest=nest):
+            for _, access in find_element_accesses(nest.body):
+                yield access.buffer, access.indices
+        case _:
+            return

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from tilec.codegen.address import SHARED_BASE, Addresses, CursorPosition
+from tilec.codegen.address import SHARED_BASE, Addresses, CursorPosition, find_table_entries
 from tilec.codegen.barriers import clusters
 from tilec.codegen.barriers.barriers import address_barrier, emit_barrier, emit_warpgroup_sync, get_warpgroup_index
 from tilec.codegen.barriers.rings import RingProtocol
@@ -21,7 +21,6 @@ from tilec.codegen.memory import load_vector
 from tilec.codegen.printing import make_local_variables
 from tilec.codegen.scalar.scalar import Scalars
 from tilec.codegen.state import State
-from tilec.codegen.table_entries import find_table_entries
 from tilec.codegen.tensor_cores import tcgen05, words
 from tilec.codegen.tensor_cores.matrix import WARP, emit_load_matrix, emit_store_matrix
 from tilec.codegen.tensor_cores.mma import emit_mma

@@ -429,8 +429,9 @@ READ_ONLY = _make_entry(
 
 RAMP = _make_entry(
     evaluate.RAMP_SIGNATURE,
-    "As an index: `A[T.Ramp(i, 1, n)]` is `A[i:i + n]`. The stride is 1.",
-    evaluate._evaluate_ramp,
+    "An index of `n` elements: `A[T.Ramp(i, 1, n)]` is the vector of `A[i]` to `A[i + n - 1]`, and in T.copy the box "
+    "`A[i:i + n]`. The stride is 1.",
+    evaluate.evaluate_ramp,
 )
 
 RANDOM = (
