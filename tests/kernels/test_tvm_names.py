@@ -179,6 +179,16 @@ def k(A: T.Tensor((4, 64), "float32"), C: T.Tensor((4, 64), "float32")):
 """
 
 
+def test_types_of_pytorch_are_for_the_host_program() -> None:
+    """What stands behind a kernel in its file may be any Python, unless the kernel uses it."""
+    behind = "\n\nfor given in [T.float16, T.float32]:\n    made = given.as_torch()\n    print(made)\n"
+    a = np.zeros(8, np.int32)
+    build(f"{LAUNCH}        T.clear(A)\n        A[0] = 1\n{behind}")(a)
+    assert a[0] == 1
+    code, title, _ = find_mistake(f"{LAUNCH}        A[0] = T.cast(1, T.float16.as_torch())\n")
+    assert (code, title) == ("foreign-call", "the dtype float16 cannot become one of PyTorch in a kernel")
+
+
 VECTORS_OF_RAMPS = """
 @T.prim_func
 def k(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32"), C: T.Tensor((2, 64), "float32"),

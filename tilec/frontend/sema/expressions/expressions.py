@@ -190,6 +190,9 @@ def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
         return Method(owner, node.name)
     if isinstance(owner, DType) and node.name in _DTYPE_ATTRIBUTES:
         return _DTYPE_ATTRIBUTES[node.name](owner)
+    if isinstance(owner, DType) and node.name == "as_torch":
+        title = f"{describe_value(owner)} cannot become one of PyTorch in a kernel"
+        raise_error("foreign-call", title, node.span, "only a host program can call this")
     found = _evaluate_element_attribute(owner, node.name) if isinstance(owner, (*EXPR_TYPES, Access)) else None
     if found is not None:
         return found
