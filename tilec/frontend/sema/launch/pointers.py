@@ -5,7 +5,6 @@ from __future__ import annotations
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.launch.pointer_tables import build_table, is_table_call, join_table, make_entry_tensor
 from tilec.ir import tile
-from tilec.ir.affine import known_divisor
 from tilec.ir.expr import cast_expr
 from tilec.ir.types import INT64, UINT64, DType
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_element_type, as_extents
@@ -80,9 +79,10 @@ def _check_strides(
         title = f"{call.name} of {call['dtype'].value}"
         way_out = "make the vector's elements the last dimension"
         raise_error("wrong-dtype", title, call["dtype"].span, "strides count whole elements", help=way_out)
-    if any(known_divisor(step) % dtype.per_byte for step in steps[:-1]):
+    # A stride that is known at launch is that of the array's bytes times the elements of a byte.
+    if any(isinstance(step, int) and step % dtype.per_byte for step in steps[:-1]):
         title = f"{call.name}: rows of {dtype} begin within a byte"
-        way_out = 'make the strides even; one that is known at launch is 2 * T.dynamic("s")'
+        way_out = "make the strides even"
         raise_error("packed-row", title, call["strides"].span, f"two {dtype} share a byte", help=way_out)
 
 
