@@ -139,8 +139,8 @@ STRUCTURE = (
     _make_entry(
         pointers.STRIDED_TENSOR_SIGNATURE,
         """A T.Tensor with strides: `strides` gives the number of elements of a step along each dimension, the last one
-        1, the others numbers or T.dynamic; of four-bit elements they are even. TMA copies it where strides are multiples
-        of 16 bytes.""",
+        1, the others numbers or T.dynamic; those of four-bit elements are even. TMA copies it where strides are
+        multiples of 16 bytes.""",
         pointers.build_tensor,
     ),
     _make_entry(
