@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
-from tilec.ir.affine import affine_form
+from tilec.ir.affine import affine_form, known_divisor
 from tilec.ir.expr import integer_range
 from tilec.ir.rewrite import map_declared_variables, map_expressions, map_nested_bodies
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E8M0, FLOAT32, INT4, INT32, NARROW_TYPES, UINT8, DType
@@ -60,31 +60,30 @@ def _build_byte_buffer(buffer: tile.Buffer) -> tile.Buffer:
         return buffer
     if not _is_packed(buffer):
         return replace(buffer, dtype=UINT8)
-    last = buffer.extents[-1]
-    extents = (*buffer.extents[:-1], last // 2 if isinstance(last, int) else last)
-    steps = None if buffer.strides is None else (*map(_halve_stride, buffer.strides[:-1]), 1)
+    extents = (*buffer.extents[:-1], _halve_size(buffer.extents[-1]))
+    steps = None if buffer.strides is None else (*map(_halve_size, buffer.strides[:-1]), 1)
     return replace(buffer, extents=extents, dtype=UINT8, strides=steps)
 
 
-def _halve_stride(stride: tile.Extent) -> tile.Extent:
-    """Return the stride in bytes of one that counts four-bit elements, and is even."""
-    return stride // 2 if isinstance(stride, int) else fold_expr(_build_int_op("floordiv", stride, 2))
+def _halve_size(size: tile.Extent) -> tile.Extent:
+    """Return the bytes of an even number of four-bit elements."""
+    return size // 2 if isinstance(size, int) else _halve_even_index(size)
 
 
 def _check_rows(buffer: tile.Buffer) -> None:
-    """Refuse a packed buffer whose row length is odd or known only at launch."""
+    """Refuse a packed buffer whose row length is odd, or perhaps odd at launch."""
     last = buffer.extents[-1]
-    if _is_packed(buffer) and (not isinstance(last, int) or last % 2):
+    if _is_packed(buffer) and known_divisor(last) % 2:
         raise_error(
             "packed-row",
             f"the rows of {buffer.name} are not a whole number of bytes",
             buffer.span,
             f"two {buffer.dtype} share a byte, and a row has {last}"
             if isinstance(last, int)
-            else f"two {buffer.dtype} share a byte, and the length of a row is known only at launch",
+            else f"two {buffer.dtype} share a byte, and the length of a row may be odd",
             help="give the last dimension an even size"
             if isinstance(last, int)
-            else "make the last dimension a constant",
+            else 'declare the last dimension as 2 * T.dynamic("n")',
         )
 
 
