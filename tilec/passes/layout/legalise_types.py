@@ -341,12 +341,12 @@ def _group_halves(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.Stmt, tile
 
 def _are_halves(first: tile.Store, second: tile.Store) -> bool:
     """Return whether two stores set the lower and the upper half of one byte."""
-    apart = affine_form(_build_int_op("sub", second.indices[-1], first.indices[-1]))
+    distance = affine_form(_build_int_op("sub", second.indices[-1], first.indices[-1]))
     return (
         _is_packed(first.buffer)
         and (first.buffer, first.indices[:-1]) == (second.buffer, second.indices[:-1])
         and first.atomic is second.atomic is None
-        and (apart.terms, apart.constant) == ((), 1)
+        and (distance.terms, distance.constant) == ((), 1)
         and affine_form(first.indices[-1]).divisor % 2 == 0
     )
 
