@@ -16,6 +16,9 @@ _OTHER_MACHINES = re.compile(r"requires_(rocm|metal\w*|llvm|gfx\w+|cdna|rdna)\b"
 _PASTED_CODE = re.compile(r"import_source|call_extern|c_source|CUDASourceCodeKernel|extern \"C\"")
 _OF_THE_MACHINE = ("shared-memory-overflow", "fragment-overflow", "foreign-format", "needs-sm-100a")
 """Codes of mistakes that say that this machine cannot do it."""
+_LACKS = re.compile(r"\b(only sm_\w+ has|sm_\w+ has no)\b")
+_TCGEN05_FORM = re.compile(r"T\.tcgen05_gemm: (C must be a tile of T\.alloc_tmem|missing .*`mbar`)")
+"""What T.tcgen05_gemm asks of its arguments in TileLang too: the sum in tensor memory, and `mbar` said."""
 
 
 def find_least_capability(tree: ast.Module, name: str) -> int:
@@ -51,8 +54,10 @@ def explain_refusal(text: str, name: str, code: str, title: str) -> str:
         return "pastes C++"
     if code == "unknown-name" and (found := re.search(r"`(\w+)`", title)) and not _is_bound(tree, found[1]):
         return "a name that nothing defines"
-    if code in _OF_THE_MACHINE or re.search(r"\bsm_\w+ has no ", title):
+    if code in _OF_THE_MACHINE or _LACKS.search(title):
         return "beyond this machine"
+    if _TCGEN05_FORM.search(title) and not re.search(r"tcgen05_gemm\([^)]*mbar", own):
+        return "for an earlier TileLang"
     return "a mistake on purpose" if _is_refused_on_purpose(tree, name) else ""
 
 
@@ -103,15 +108,19 @@ def _list_names(tree: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
 
 
-def _is_refused_on_purpose(tree: ast.Module, name: str) -> bool:
-    """Return whether a kernel has tests, and each expects an exception where it reaches the kernel."""
-    reaching = {name} | {f.name for f in _find_callers(tree, name) if not f.name.startswith("test")}
-    tests = list(_find_tests(tree, name))
-    return bool(tests) and all(_expects_exception(test, reaching) for test in tests)
+def _is_refused_on_purpose(tree: ast.Module, name: str, seen: frozenset[str] = frozenset()) -> bool:
+    """Return whether a function is used, and each use of it, or of what uses it, is where an exception is expected."""
+    seen |= {name}
+    users = [f for f in tree.body if isinstance(f, ast.FunctionDef) and f.name not in seen and name in _list_names(f)]
+    return bool(users) and all(
+        _expects_exception(user, {name})
+        or (not user.name.startswith("test") and _is_refused_on_purpose(tree, user.name, seen))
+        for user in users
+    )
 
 
 def _expects_exception(test: ast.FunctionDef, reaching: set[str]) -> bool:
-    """Return whether a test uses one of these names under `pytest.raises`, or to make what is called there."""
+    """Return whether a function uses one of these names under `pytest.raises`, or to make what is called there."""
     expecting = [
         node
         for node in ast.walk(test)

@@ -228,6 +228,7 @@ NUMPY: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "doubled": lambda x: {"B": 2 * x.A},
     "shifted": lambda x: {"B": np.pad(x.A, ((0, 0), (5, 0)))[:, :64]},
     "left_half": lambda x: {"B": x.A},
+    "joined": lambda x: {"C": x.table},
     "negated": lambda x: {"B": -x.data},
     "halved": lambda x: {"B": x.address / 2},
     "copied": lambda x: {"B": x.A},

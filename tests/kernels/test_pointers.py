@@ -144,20 +144,102 @@ def test_elements_apart() -> None:
     assert copy_with_strides(array[:0], (5, 1)).shape == (0, 3)
 
 
-NIBBLES = """
+FOUR_BITS = """
+s = T.dynamic("s")
+
 @T.prim_func
-def k(A: T.StridedTensor((4, 64), (80, 1), "uint8"), B: T.Tensor((4, 128), "float16")):
-    with T.Kernel(4, threads=128) as bx:
-        for i in T.Parallel(128):
-            nibble = (A[bx, i // 2] >> T.cast(4 * (i % 2), "uint8")) & 15
-            B[bx, i] = T.cast(T.reinterpret(T.cast(nibble, "uint4"), T.float4_e2m1fn), "float16")
+def k(A: T.StridedTensor((5, 64), (STEP, 1), "DTYPE"), B: T.Tensor((5, 64), "float16"),
+      C: T.StridedTensor((5, 64), (88, 1), "DTYPE")):
+    with T.Kernel(5, threads=64) as bx:
+        S = T.alloc_shared((1, 64), "DTYPE")
+        T.copy(A[bx, 0], S)
+        T.copy(S, C[bx, 0])
+        for i in T.Parallel(64):
+            B[bx, i] = A[bx, i]
+"""
+FLOATS = np.concatenate([(x := np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])), -x])
+NUMBERS = {"float4_e2m1fn": FLOATS, "uint4": np.arange(16), "int4": np.r_[0:8, -8:0]}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("step", ["80", "2 * s", "s"])
+def test_rows_of_four_bit_elements_apart(step: str, dtype: str, target: str) -> None:
+    """The strides of the manifest are those of its bytes."""
+    made = compiled(FOUR_BITS.replace("STEP", step).replace("DTYPE", dtype), target)
+    before, after = run(made, {"80": None, "2 * s": {"s": 40}, "s": {"s": 80}}[step])
+    found = np.stack([before["A"] & 15, before["A"] >> 4], axis=-1).reshape(5, 64)
+    np.testing.assert_array_equal(after["B"], NUMBERS[dtype][found])
+    np.testing.assert_array_equal(after["C"], before["A"])
+    tensor = made.manifest.tensor("C")
+    assert (tensor.dtype, tensor.shape, tensor.strides) == ("uint8", (5, 32), (44, 1))
+
+
+LONG_ROWS = """
+h = T.dynamic("h")
+
+@T.prim_func
+def k(A: T.Tensor((3, 2 * h), "float4_e2m1fn"), B: T.Tensor((3, 2 * h), "float16"),
+      C: T.Tensor((3, 2 * h), "float4_e2m1fn")):
+    with T.Kernel(T.ceildiv(h, 32), 3, threads=64) as (bx, by):
+        S = T.alloc_shared((1, 64), "float4_e2m1fn")
+        T.copy(A[by, bx * 64], S)
+        T.copy(S, C[by, bx * 64])
+        for i in T.Parallel(64):
+            B[by, bx * 64 + i] = A[by, bx * 64 + i]
 """
 
 
-def test_strided_bytes_hold_four_bit_floats() -> None:
-    """Check what the error for a strided tensor of four-bit floats says to write."""
-    before, after = run(compiled(NIBBLES, "sm_80"))
-    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
-    values = np.concatenate([values, -values])
-    found = np.stack([before["A"] & 15, before["A"] >> 4], axis=-1).reshape(4, 128)
-    np.testing.assert_array_equal(after["B"], values[found])
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_of_four_bit_floats_known_at_launch(target: str) -> None:
+    made = compiled(LONG_ROWS, target)
+    assert made.manifest.tensor("A").shape == (3, "h")  # in bytes
+    before, after = run(made, {"h": 45})
+    found = np.stack([before["A"] & 15, before["A"] >> 4], axis=-1).reshape(3, 90)
+    np.testing.assert_array_equal(after["B"], FLOATS[found])
+    np.testing.assert_array_equal(after["C"], before["A"])
+
+
+VIEWS = """
+@T.prim_func
+def k(A: T.Tensor((4, 64), "float4_e2m1fn"), B: T.Tensor((4, 32), "uint8"), C: T.Tensor((4, 64), "float16"),
+      D: T.Tensor((4, 16), "uint16"), E: T.Tensor((4, 64), "float4_e2m1fn")):
+    with T.Kernel(4, threads=64) as bx:
+        S = T.alloc_shared((1, 64), "float4_e2m1fn")
+        R = T.alloc_shared((1, 32), "uint8")
+        T.copy(A[bx, 0], S)
+        T.copy(B[bx, 0], R)
+        numbers = T.view(R, (1, 64), "float4_e2m1fn")
+        words = T.view(S, (1, 16), "uint16")
+        written = T.view(E, (4, 32), "uint8")
+        for i in T.Parallel(64):
+            C[bx, i] = numbers[0, i]
+        for i in T.Parallel(16):
+            D[bx, i] = words[0, i]
+        for i in T.Parallel(32):
+            written[bx, i] = R[0, 31 - i]
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_views_of_four_bit_floats(target: str) -> None:
+    """Two neighbours are a byte, the first one its lower half."""
+    before, after = run(compiled(VIEWS, target))
+    found = np.stack([before["B"] & 15, before["B"] >> 4], axis=-1).reshape(4, 64)
+    np.testing.assert_array_equal(after["C"], FLOATS[found])
+    np.testing.assert_array_equal(after["D"], before["A"].view(np.uint16))
+    np.testing.assert_array_equal(after["E"], before["B"][:, ::-1])
+
+
+def test_half_a_byte_beside_a_whole_one_is_refused() -> None:
+    text = """
+@T.prim_func
+def k(E: T.Tensor((4, 64), "float4_e2m1fn"), F: T.Tensor((4, 64), "float4_e2m1fn")):
+    with T.Kernel(4, threads=64) as bx:
+        written = T.view(E, (4, 32), "uint8")
+        for i in T.Parallel(32):
+            written[bx, i] = T.uint8(17)
+            F[bx, 2 * i] = 1.0
+"""
+    with pytest.raises(CompileError, match="E must be stored in pairs of elements that share a byte"):
+        compiled(text, "sm_80")

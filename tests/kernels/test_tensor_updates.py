@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from snippets import kernel
 
+import tilec
 from tilec.driver.build import Build, Observer, build_kernel
 from tilec.driver.emulation import emulate
 from tilec.driver.emulation.emulate import KernelArguments
@@ -148,3 +149,18 @@ def test_misuse(statement: str, code: str) -> None:
     with pytest.raises(CompileError) as error:
         build(text)
     assert error.value.diagnostics[0].code == code
+
+
+def test_a_box_that_covers_a_tensor_of_unknown_length_is_cleared() -> None:
+    """A fill that starts at the first element was taken for that of a whole fragment."""
+    text = """
+n = T.dynamic("n")
+
+@T.prim_func
+def k(x: T.Tensor((n,), "int64")):
+    with T.Kernel(1, threads=64):
+        T.fill(x[0:64], 0)
+"""
+    x = np.ones(70, np.int64)
+    tilec.compile(f"import tilelang.language as T\n{text}", target="sm_80", device="emulator")(x)
+    assert x.tolist() == [0] * 64 + [1] * 6

@@ -155,8 +155,8 @@ def test_sizes_of_sparse_products_are_computed() -> None:
          "`tilec explain T.copy` shows its use"),
         ("if tirx.call_extern('int32', 'f'):", "foreign-call", "tvm.tirx.call_extern cannot be called in a kernel",
          "write the function in the kernel, or its instructions by T.ptx"),
-        ("x = T.alloc_local((4,), T.ptr)\n        if bool(x):", "foreign-address", "a tensor cannot hold addresses",
-         "pass the parts as one tensor and the positions where they begin, or one parameter for each part"),
+        ("x = T.alloc_local((4,), T.ptr)\n        if bool(x):", "foreign-address", "only a parameter holds addresses",
+         "declare a parameter of type T.Tensor((n,), T.ptr), and make tensors of its entries by T.make_tensor"),
         ("if determine_fp8_type('e3m4') == 1:", "wrong-argument",
          'determine_fp8_type: `fp8_format` must be "e4m3" or "e5m2"', None),
     ],
@@ -177,6 +177,42 @@ def k(A: T.Tensor((4, 64), "float32"), C: T.Tensor((4, 64), "float32")):
         T.copy(s, C[bx, T.Ramp(bx * 8, lanes=32, stride=1)])
         C[bx, 60] = kinds["float32"] + kinds.get("float16")  # a dtype is its name, as a key too
 """
+
+
+def test_types_of_pytorch_are_for_the_host_program() -> None:
+    """What stands behind a kernel in its file may be any Python, unless the kernel uses it."""
+    behind = "\n\nfor given in [T.float16, T.float32]:\n    made = given.as_torch()\n    print(made)\n"
+    a = np.zeros(8, np.int32)
+    build(f"{LAUNCH}        T.clear(A)\n        A[0] = 1\n{behind}")(a)
+    assert a[0] == 1
+    code, title, _ = find_mistake(f"{LAUNCH}        A[0] = T.cast(1, T.float16.as_torch())\n")
+    assert (code, title) == ("foreign-call", "the dtype float16 cannot become one of PyTorch in a kernel")
+
+
+VECTORS_OF_RAMPS = """
+@T.prim_func
+def k(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32"), C: T.Tensor((2, 64), "float32"),
+      D: T.Tensor((64,), "float16")):
+    with T.Kernel(1, threads=32):
+        tid = T.get_thread_binding()
+        two = T.Ramp(tid * 2, 1, 2)
+        C[0, two] = T.add2(A[two], B[two])
+        C[1, T.Ramp(62 - tid * 2, 1, 2)] = 3.0
+        before = A[T.Ramp(tid * 2 - 2, 1, 2)]  # 0 outside
+        S = T.alloc_shared((64,), "float16")
+        S[two] = before
+        T.sync_threads()
+        D[two] = S[T.Ramp(62 - tid * 2, 1, 2)]
+"""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_a_ramp_indexes_the_lanes_of_a_vector(target: str) -> None:
+    a, b, c, d = draw(64), draw(64), np.zeros((2, 64), np.float32), np.zeros(64, np.float16)
+    build(VECTORS_OF_RAMPS, target)(a, b, c, d)
+    np.testing.assert_array_equal(c, np.stack([a + b, np.full(64, 3, np.float32)]))
+    shifted = np.concatenate([[0, 0], a[:-2]]).astype(np.float16)
+    np.testing.assert_array_equal(d, shifted.reshape(32, 2)[::-1].reshape(64))
 
 
 def test_a_ramp_is_a_slice() -> None:

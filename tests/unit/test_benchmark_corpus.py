@@ -265,6 +265,20 @@ def test_wrong():
         wrong(1)
 
 
+def indirect(n):
+    made = refused_inside(n)
+    with pytest.raises(ValueError):
+        tilelang.compile(made)
+
+
+def refused_inside(n):
+    return right(n)
+
+
+def test_indirect():
+    indirect(1)
+
+
 @tilelang.testing.requires_rocm
 def test_right():
     right(3)
@@ -281,6 +295,11 @@ def test_reasons_are_those_that_the_repository_states() -> None:
     )
     assert reasons.explain_refusal(REFUSED, "wrong", "wrong-shape", "") == "a mistake on purpose"
     assert reasons.explain_refusal(REFUSED, "right", "wrong-shape", "") == ""
+    assert reasons.explain_refusal(REFUSED, "refused_inside", "wrong-shape", "") == "a mistake on purpose"
+    rounding = 'T.cast: round="rs" is not available (only sm_100a has an instruction for it)'
+    assert reasons.explain_refusal(REFUSED, "right", "unsupported-keyword", rounding) == "beyond this machine"
+    sums = "T.tcgen05_gemm: C must be a tile of T.alloc_tmem (acc is a fragment)"
+    assert reasons.explain_refusal(REFUSED, "right", "wrong-scope", sums) == "for an earlier TileLang"
     undefined = ("unknown-name", "`undefined` is not defined")
     assert reasons.explain_refusal(REFUSED, "wrong", *undefined) == "a name that nothing defines"
     assert reasons.explain_refusal(REFUSED, "right", "shared-memory-overflow", "") == "beyond this machine"

@@ -132,7 +132,7 @@ def test_a_truncated_cubin_is_a_diagnostic_never_a_crash() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"schema":1', '"schema":9', "schema is 9, this version reads 1, 2, 3"),
+        ('"schema":1', '"schema":9', "schema is 9, this version reads 1, 2, 3, 4"),
         ('"swizzle":128', '"swizzle":7', "params[0].swizzle: expected one of 0, 32, 64, 128, found 7"),
         ('"role":"out"', '"role":"sideways"', "tensors[1].role: expected one of 'in', 'out'"),
         ('"kind":"pointer"', '"kind":"pigeon"', "params[2].kind: expected one of 'pointer', 'scalar'"),

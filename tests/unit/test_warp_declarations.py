@@ -85,6 +85,12 @@ def _elsewhere(op: Operation) -> Operation:
     return replace(op, start=(Var("elsewhere"), int32_const(0))) if isinstance(op, warp.TmaLoad) else op
 
 
+def _of_a_table(op: Operation) -> Operation:
+    if not isinstance(op, warp.TmaLoad):
+        return op
+    return replace(op, map=replace(op.map, tensor=replace(op.map.tensor, table_rank=1)))
+
+
 FAULTS: dict[str, tuple[Callable[[Program], Program], str]] = {
     "a role moved": (
         lambda p: replace(p, roles=(p.roles[0], replace(p.roles[1], first_warp=p.roles[1].first_warp + 1))),
@@ -111,6 +117,7 @@ FAULTS: dict[str, tuple[Callable[[Program], Program], str]] = {
     "a cursor of no ring": (lambda p: every(p, _of_no_ring), "which is not a ring"),
     "a tile that is not there": (lambda p: replace(p, fragments=()), "which the program does not declare"),
     "a tensor map that is not there": (lambda p: replace(p, maps=()), "which the program does not declare"),
+    "a tensor map of a table": (lambda p: every(p, _of_a_table), "which is a table of addresses"),
     "a loop that stands": (lambda p: every(p, _backwards), "has step 0"),
     "a variable that is not there": (lambda p: every(p, _elsewhere), "uses elsewhere, which is not declared there"),
     "a block without its index": (lambda p: replace(p, block_vars=()), "which is not declared there"),

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar.scalar import Scalars
-from tilec.ir import tile
+from tilec.ir import tile, warp
 from tilec.ir.affine import add_exprs, affine_form, scale_expr
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import SharedLayout
 from tilec.ir.types import INT32
 from tilec.ir.warp import MBARRIER_BYTES, Cursor, Program, Ring, SharedTile
+from tilec.passes.layout.element_accesses import find_element_accesses
 from tilec.ptx.module import Address, Imm, Reg
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 
 SHARED_BASE = tile.Var("%smem")
 """The start of dynamic shared memory."""
+POINTER_BYTES = 8
 MAX_OFFSET = 1 << 20  # constant offsets stay well inside the 32 bits an address may add
 
 
@@ -54,7 +58,9 @@ class Addresses:
         self.strides: dict[str, tuple[int | Reg, ...]] = {}
 
     def get_strides(self, tensor: tile.Buffer) -> tuple[int | Reg, ...]:
-        """Return a tensor's strides in bytes, numbers or registers; the first call emits those known only at launch."""
+        """Return a tensor's strides in bytes, numbers or registers; the first call emits those known only at launch.
+        For a table of addresses they are those of its entries' tensors.
+        """
         if tensor.name in self.strides:
             return self.strides[tensor.name]
         if tensor.strides is not None:
@@ -65,11 +71,12 @@ class Addresses:
         stride = tensor.dtype.bytes
         known: list[int | Reg] = []
         wide: Reg | None = None  # the stride, once an extent is a run-time value
-        for extent in reversed(tensor.extents):
+        extents = tensor.extents[tensor.table_rank :]
+        for extent in reversed(extents):
             known.append(stride if wide is None else wide)
             if wide is None and isinstance(extent, int):
                 stride *= extent
-            elif len(known) < len(tensor.extents):
+            elif len(known) < len(extents):
                 wide = self.multiply_stride(stride if wide is None else wide, extent)
         self.strides[tensor.name] = tuple(reversed(known))
         return self.strides[tensor.name]
@@ -85,7 +92,13 @@ class Addresses:
         return self.builder.create("b64", "mul.lo.s64", self.builder.create("b64", "cvt.s64.s32", size), stride)
 
     def address_global_element(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Address:
-        """Return a global element's address: a 64-bit base register that neighbours share, and a constant offset."""
+        """Return a global element's address: a 64-bit base register that neighbours share, and a constant offset. In a
+        table of addresses it is that of an element of the entry's tensor.
+        """
+        start = self.pointers[buffer.name]
+        if rank := buffer.table_rank:
+            start = self.load_entry(buffer, indices[:rank])
+            indices = indices[rank:]
         terms: dict[tile.Expr, int] = {}
         constant = 0
         rows: list[tuple[tile.Expr, Reg]] = []
@@ -99,10 +112,36 @@ class Addresses:
                 terms[atom] = terms.get(atom, 0) + coefficient * stride
         beyond = constant // MAX_OFFSET * MAX_OFFSET
         moving = tuple((atom, coefficient) for atom, coefficient in terms.items() if coefficient)
-        start = self.pointers[buffer.name]
         for index, length in reversed(rows):
             start = self.add_row(start, index, length)
         return Address(self.get_global_base(start, moving, beyond), constant - beyond)
+
+    def load_entry(self, table: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Reg:
+        """Return a register with an address of a table, loaded once per scope unless an index reads an element. Outside
+        the table it is 0, and nothing is loaded.
+        """
+        extents = table.extents[: table.table_rank]
+
+        def load_address() -> Reg:
+            """Emit the load of the address at these indices, where they are within the table."""
+            place = indices[0]
+            for index, extent in zip(indices[1:], extents[1:], strict=True):
+                place = add_exprs(tile.Binary("mul", place, tile.extent_expr(extent), INT32), index)
+            bounds = (c for i, e in zip(indices, extents, strict=True) for c in self.scalars.list_bounds(i, e))
+            guard = self.scalars.test_all(bounds)
+            moved = self.scalars.get_register(place)
+            at = self.builder.create("b64", "mad.wide.s32", moved, Imm(POINTER_BYTES), self.pointers[table.name])
+            if guard is None:
+                generic = self.builder.create("b64", "ld.global.nc.b64", Address(at))
+            else:
+                (generic,) = self.builder.new_registers("b64", 1)
+                self.builder.emit("mov.b64", generic, Imm(0))
+                self.builder.emit("ld.global.nc.b64", generic, Address(at), guard=guard)
+            return self.builder.create("b64", "cvta.to.global.u64", generic)
+
+        if any(isinstance(e, tile.Load) for index in indices for e in tile.walk_expr(index)):
+            return load_address()  # the loaded value may have changed
+        return self.scalars.compute_once(("entry", table.name, indices), load_address)
 
     def add_row(self, base: Reg, index: tile.Expr, stride: Reg) -> Reg:
         """Return a register with base + index · stride, emitted once per scope unless the index reads an element."""
@@ -283,3 +322,30 @@ def apply_swizzle(offset: tile.Expr, layout: SharedLayout) -> tile.Expr:
     rows = tile.Binary("shr", offset, tile.int32_const(3), INT32)
     moved = tile.Binary("bitand", rows, tile.int32_const(layout.swizzle_mask << 4), INT32)
     return tile.Binary("xor", offset, moved, INT32)
+
+
+# ---- tables of addresses ---------------------------------------------------------------------------------------------
+
+TableEntry = tuple[tile.Buffer, tuple[tile.Expr, ...]]
+
+
+def find_table_entries(body: tuple[warp.Operation, ...]) -> Iterator[TableEntry]:
+    """Yield a table and the indices of an entry for each access to a tensor of a table, of nested operations too."""
+    for op in warp.walk_operations(body):
+        for buffer, indices in _find_accesses(op):
+            if buffer.table_rank:
+                yield buffer, indices[: buffer.table_rank]
+
+
+def _find_accesses(op: warp.Operation) -> Iterator[TableEntry]:
+    """Yield each buffer that an asynchronous copy reads or a nest accesses, with the indices of an element."""
+    match op:
+        case warp.CpAsync(source=tile.Region(buffer=buffer, start=start)):
+            yield buffer, start
+        case warp.CpAsync(source=warp.Gather(buffer=buffer, indices=indices)):
+            yield buffer, indices
+        case warp.Elementwise(nest=nest):
+            for _, access in find_element_accesses(nest.body):
+                yield access.buffer, access.indices
+        case _:
+            return

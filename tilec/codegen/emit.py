@@ -76,7 +76,7 @@ def make_manifest(program: warp.Program, target: Target, roles: Mapping[str, lau
         if isinstance(p, Buffer):
             strides = None if p.strides is None else tuple(map(_make_size, p.strides))
             extents, role = tuple(map(_make_size, p.extents)), own.get(p.name, "workspace")
-            tensors.append(launch.TensorInfo(p.name, p.dtype.name, extents, role, strides))
+            tensors.append(launch.TensorInfo(p.name, p.dtype.name, extents, role, strides, p.table_rank))
             params.append(launch.PointerParam(p.name))
         else:
             scalars.append(launch.ScalarInfo(p.name, p.dtype.name))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from tilec.codegen.address import SHARED_BASE, Addresses, CursorPosition
+from tilec.codegen.address import SHARED_BASE, Addresses, CursorPosition, find_table_entries
 from tilec.codegen.barriers import clusters
 from tilec.codegen.barriers.barriers import address_barrier, emit_barrier, emit_warpgroup_sync, get_warpgroup_index
 from tilec.codegen.barriers.rings import RingProtocol
@@ -410,10 +410,25 @@ class EntryCode:
             self.emit_iterations(replace(op, body=phase.body), counter, until, False, state)
         self.emit_iterations(op, counter, stop, runs_once and not op.phases, state)
 
+    def load_table_entries(self, body: tuple[warp.Operation, ...]) -> None:
+        """Emit, before a loop, the loads of the addresses of tables that its iterations share. Where the loop itself
+        waits for the grid before, they stay in it.
+        """
+        if not any(isinstance(p, tile.Buffer) and p.table_rank for p in self.program.params):
+            return
+        if any(isinstance(op, warp.GridControl) for op in warp.walk_operations(body)):
+            return
+        for table, indices in find_table_entries(body):
+            parts = [part for index in indices for part in tile.walk_expr(index)]
+            variables = (part for part in parts if isinstance(part, tile.Var))
+            if not any(isinstance(part, tile.Load) for part in parts) and all(map(self.scalars.is_known, variables)):
+                self.addresses.load_entry(table, indices)
+
     def emit_iterations(self, op: warp.Loop, counter: Reg, stop: Operand, runs_once: bool, state: State) -> None:
         """Emit iterations until register `counter` reaches `stop`, tested before the first too unless `runs_once`."""
         builder = self.builder
         low, high = self.scalars.find_interval(op.start)[0], self.scalars.find_interval(op.stop)[1] - 1
+        self.load_table_entries(op.body)
         again, done = builder.new_label("loop"), builder.new_label("done")
         self.exits.append(done)
         if not runs_once:
@@ -435,6 +450,7 @@ class EntryCode:
     def emit_dynamic_iterations(self, op: warp.Loop, following: warp.NextIteration, counter: Reg, state: State) -> None:
         """Emit a loop in which each iteration computes the next counter and whether there is one."""
         builder, again = self.builder, self.builder.new_label("loop")
+        self.load_table_entries(op.body)
         builder.place_label(again)
         self.addresses.forget_positions()
         with self.scalars.open_scope():
@@ -446,6 +462,7 @@ class EntryCode:
 
     def emit_forever(self, body: tuple[warp.Operation, ...], state: State) -> None:
         """Emit a loop without a condition, which only a break leaves."""
+        self.load_table_entries(body)
         again = self.builder.new_label("again")
         self.exits.append(self.builder.new_label("done"))
         self.builder.place_label(again)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tilec.emu.launcher import Columns, Fault, Report, SourceLocation, TensorMap, launch
+    from tilec.emu.launcher import AddressTable, Columns, Fault, Report, SourceLocation, TensorMap, launch
 
-__all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"]
+__all__ = ["AddressTable", "Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"]
 
 
 def __getattr__(name: str) -> Any:

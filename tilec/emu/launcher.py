@@ -20,7 +20,7 @@ from tilec.emu.machine.decode import Program
 from tilec.emu.machine.steps import RecorderFactory
 from tilec.emu.machine.timeline import Event, Timeline
 from tilec.emu.memory import access, atomics
-from tilec.emu.memory.arguments import Allocator, pack_params
+from tilec.emu.memory.arguments import AddressTable, Allocator, pack_params
 from tilec.emu.memory.places import find_memory_locations
 from tilec.emu.numbers import Array
 from tilec.emu.races.order import EventLog
@@ -37,7 +37,7 @@ from tilec.ptx.module import Entry, Module
 from tilec.ptx.parse import parse_module
 from tilec.support.records import dataclass
 
-__all__ = ["Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"]
+__all__ = ["AddressTable", "Columns", "Fault", "Report", "SourceLocation", "TensorMap", "launch"]
 
 # Importing these modules registers their decoders.
 FAMILIES = (
@@ -107,7 +107,7 @@ def launch(
 ) -> Report:
     """Run kernel `entry` of a PTX text over a grid, write its array arguments in place, and return a report or raise
     `Fault`. `args` are its parameters in order: arrays (written in place), numbers by `.param` type, `TensorMap`,
-    `None` for a null pointer, bytes as they are, or a tuple for a C struct.
+    `AddressTable`, `None` for a null pointer, bytes as they are, or a tuple for a C struct.
 
     Raises `Fault` on whatever the hardware does not promise to do, at the first block that does it; with `on_fault` as
     "report", the report has it instead, and the arrays hold what was written until then. `races` says whether that

@@ -139,18 +139,23 @@ STRUCTURE = (
     _make_entry(
         pointers.STRIDED_TENSOR_SIGNATURE,
         """A T.Tensor with strides: `strides` gives the number of elements of a step along each dimension, the last one
-        1, the others numbers or T.dynamic. TMA copies it where strides are multiples of 16 bytes.""",
+        1, the others numbers or T.dynamic; those of four-bit elements are even. TMA copies it where strides are
+        multiples of 16 bytes.""",
         pointers.build_tensor,
     ),
     _make_entry(
         pointers.POINTER_SIGNATURE,
-        "The type of a parameter that is an address; T.make_tensor makes a tensor of it.",
+        """The type of a parameter that is an address, or of the entries of one that is a table of addresses,
+        `T.Tensor((n,), T.ptr)`. T.make_tensor makes a tensor of each.""",
         launch._is_pointer,
     ),
     _make_entry(
         pointers.MAKE_TENSOR_SIGNATURES["T.make_tensor"],
-        """The tensor at an address parameter: the parameter becomes this tensor, also for the host program. One tensor
-        for each parameter.""",
+        """The tensor at an address: a parameter of type T.ptr, or an entry of a table of them, as `table[i]`. The
+        parameter becomes this tensor, also for the host program, and a table becomes one such tensor for each entry.
+        One shape and dtype for each parameter. A table's tensors are dense, each begins at a multiple of 16 bytes, and
+        none shares memory with another one that is written. TMA does not copy them. Outside the table reads give 0, and
+        writes are dropped.""",
         pointers.make_tensor,
     ),
     _make_entry(
@@ -425,8 +430,9 @@ READ_ONLY = _make_entry(
 
 RAMP = _make_entry(
     evaluate.RAMP_SIGNATURE,
-    "As an index: `A[T.Ramp(i, 1, n)]` is `A[i:i + n]`. The stride is 1.",
-    evaluate._evaluate_ramp,
+    "An index of `n` elements: `A[T.Ramp(i, 1, n)]` is the vector of `A[i]` to `A[i + n - 1]`, and in T.copy the box "
+    "`A[i:i + n]`. The stride is 1.",
+    evaluate.evaluate_ramp,
 )
 
 RANDOM = (

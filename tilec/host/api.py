@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilec.driver import build as driver
-from tilec.host import notebook
+from tilec.host import notebook, tables
 from tilec.host.arrays import CPU, GPU, View, dense_strides, view_array
 from tilec.host.header_calls import ALIGNMENT
 from tilec.ir.elements import fill_with_poison, is_poison, numpy_storage_type, storage_shape
@@ -276,7 +277,7 @@ class Kernel:
 
     def _types(self) -> dict[str, str]:
         """Return the dtype and shape of each parameter of a call, by name, as text such as `float16[128, n]`."""
-        tensors = {t.name: f"{t.dtype}[{', '.join(map(str, t.shape))}]" for t in self.manifest.tensors}
+        tensors = {t.name: _describe_type(t) for t in self.manifest.tensors}
         types = {scalar.name: scalar.dtype for scalar in self.manifest.scalars} | tensors
         return {name: types[name] for name in self.parameters()}
 
@@ -328,28 +329,36 @@ class Kernel:
         """Run it, with arrays for its tensors and numbers for its scalars, by position or by name.
 
         Arrays must be dense and row-major (or have the strides that the kernel declares), with its shapes and types;
-        outputs are written in place. bfloat16 and 8-bit floats may also come as their bits, uint16 and uint8. Sizes
-        that shapes tell may be left out. `stream` is a number, or a stream of torch, cupy or cuda.core; by default the
-        one that is current where the arrays come from. Raises `TypeError` or `ValueError` before anything is launched.
+        outputs are written in place. A table of addresses is a list of arrays, or an array of their addresses. bfloat16
+        and 8-bit floats may also come as their bits, uint16 and uint8. Sizes that shapes tell may be left out. `stream`
+        is a number, or a stream of torch, cupy or cuda.core; by default the one that is current where the arrays come
+        from. Raises `TypeError` or `ValueError` before anything is launched.
         """
         given = self._bind_arguments(args, named)
         handle = _stream_handle(stream, given.values())
         views: dict[str, View] = {}
+        listed: dict[str, tables.TableArgument] = {}
         scalars: dict[str, Number] = {}
         tensors = {tensor.name: tensor for tensor in self.manifest.tensors}
         for name, value in given.items():
-            if name in tensors:
+            if name in tensors and tensors[name].table:
+                listed[name] = tables.read_table(tensors[name], value, partial(self._make_view, name, stream=handle))
+            elif name in tensors:
                 views[name] = self._make_view(name, value, handle)
             else:
                 scalars[name] = _check_scalar(name, value, self.manifest)
-        sizes = self.manifest.sizes({name: _element_shape(tensors[name], one) for name, one in views.items()}, scalars)
+        shapes = {name: _element_shape(tensors[name], one) for name, one in views.items()}
+        shapes |= {name: _element_shape(tensors[name], one) for name, one in listed.items()}
+        sizes = self.manifest.sizes(shapes, scalars)
         for name, one in views.items():
             _check_view(tensors[name], one, sizes)
             self._check_memory(tensors[name], one)
+        for name, table in listed.items():
+            self._check_table(tensors[name], table, sizes)
         if self._is_emulated:
-            self._emulate(views, {**scalars, **sizes})
+            self._emulate(views, listed, {**scalars, **sizes})
         else:
-            self._launch(views, {**scalars, **sizes}, handle)
+            self._launch(views, listed, {**scalars, **sizes}, handle)
 
     def _bind_arguments(self, args: tuple[object, ...], named: Mapping[str, object]) -> dict[str, object]:
         """Return a call's values by parameter, sizes that follow from shapes optional; raise `TypeError` for a wrong
@@ -417,13 +426,29 @@ class Kernel:
             name = f"{tensor.name} of {self.manifest.entry}"
             raise ValueError(f"{name} does not begin at a multiple of {ALIGNMENT} bytes")
 
-    def _emulate(self, views: Mapping[str, View], scalars: dict[str, Number]) -> None:
+    def _check_table(self, tensor: TensorInfo, table: tables.TableArgument, sizes: Mapping[str, int]) -> None:
+        """Raise an error unless a table has the kernel's extents, and its arrays what `_check_view` asks."""
+        tables.check_entries(tensor, table, evaluate_shape(tensor.shape[: tensor.table], sizes))
+        entry = replace(tensor, shape=tensor.shape[tensor.table :], table=0)
+        for one in table.entries:
+            _check_view(entry, one, sizes)
+            self._check_memory(entry, one)
+
+    def _emulate(
+        self, views: Mapping[str, View], listed: Mapping[str, tables.TableArgument], scalars: dict[str, Number]
+    ) -> None:
         """Run the kernel in the emulator on CPU arrays, print its output, and warn of elements it did not write."""
         from tilec.driver.emulation import emulate
 
         storage = {t.name: numpy_storage_type(TYPES_BY_NAME[t.dtype]) for t in self.manifest.tensors}
         arrays = {name: one.as_numpy(storage[name]) for name, one in views.items()}
         shared = self._warn_of_shared_memory(arrays)
+        # Tables are joined to one array each, and copied back.
+        entries: dict[str, list[View]] = {}
+        for tensor in (t for t in self.manifest.tensors if t.name in listed):
+            shape = evaluate_shape(tensor.shape, {n: int(v) for n, v in scalars.items()})
+            entries[tensor.name] = list(tables.list_entry_views(tensor, listed[tensor.name], shape[tensor.table :]))
+            arrays[tensor.name] = tables.join_entries(tensor, entries[tensor.name], shape)
         # The emulator's launcher copies strided tensors to their layout.
         arguments = emulate.KernelArguments(arrays, scalars)
         with self._report_unwritten({n: a for n, a in arrays.items() if n not in shared}):
@@ -433,6 +458,8 @@ class Kernel:
                 assert self.ptx is not None
                 begins_early = "dependent" in self.manifest.attributes
                 report = emulate.emulate_ptx_text(self.ptx, self.manifest, arguments, begins_early=begins_early)
+        for tensor in (t for t in self.manifest.tensors if t.name in entries and t.role != "in"):
+            tables.copy_to_entries(tensor, entries[tensor.name], arrays[tensor.name])
         print(make_printable(report.printed), end="")
 
     def _warn_of_shared_memory(self, arrays: Mapping[str, NDArray[Any]]) -> set[str]:
@@ -472,18 +499,35 @@ class Kernel:
                 text = f"no block wrote {count:,} of the {mask.size:,} elements of {name}"
                 warnings.warn(f"{text}: check the grid and the indices of the stores", stacklevel=5)
 
-    def _launch(self, views: Mapping[str, View], scalars: Mapping[str, Number], stream: int) -> None:
+    def _launch(
+        self,
+        views: Mapping[str, View],
+        listed: Mapping[str, tables.TableArgument],
+        scalars: Mapping[str, Number],
+        stream: int,
+    ) -> None:
         """Launch the kernel on its arrays' GPU, loading the cubin there at first; refuse arrays on different GPUs."""
         from tilec.host import runtime
 
         places = {one.device[1]: name for name, one in views.items()}
+        for name, table in listed.items():
+            places |= {one.device[1]: name for one in (*table.entries, *([table.addresses] if table.addresses else []))}
         if len(places) > 1:
             raise ValueError(f"{' and '.join(places.values())} of {self.manifest.entry} are on different GPUs")
         number = next(iter(places), 0)
         if number not in self._loaded:
             assert self.cubin is not None
             self._loaded[number] = runtime.Kernel(self.cubin, self.manifest.entry, number)
-        self._loaded[number].call({name: one.address for name, one in views.items()}, scalars, stream)
+        addresses = {name: one.address for name, one in views.items()}
+        addresses |= {name: one.addresses.address for name, one in listed.items() if one.addresses is not None}
+        made = {n: [one.address for one in t.entries] for n, t in listed.items() if t.addresses is None}
+        self._loaded[number].call(addresses, scalars, stream, made)
+
+
+def _describe_type(tensor: TensorInfo) -> str:
+    """Return a tensor's dtype and shape as text such as `float16[128, n]`, of a table `[g] of float16[128, n]`."""
+    entries = f"[{', '.join(map(str, tensor.shape[: tensor.table]))}] of " if tensor.table else ""
+    return f"{entries}{tensor.dtype}[{', '.join(map(str, tensor.shape[tensor.table :]))}]"
 
 
 def _check_scalar(name: str, value: object, manifest: Manifest) -> Number:
@@ -503,9 +547,11 @@ def _check_scalar(name: str, value: object, manifest: Manifest) -> Number:
     return value
 
 
-def _element_shape(tensor: TensorInfo, one: View) -> tuple[int, ...]:
+def _element_shape(tensor: TensorInfo, one: View | tables.TableArgument) -> tuple[int, ...]:
     """Return an array's shape in elements: as given, but twice the last extent for four-bit ones, two in a byte."""
     per_byte = TYPES_BY_NAME[tensor.dtype].per_byte
+    if tensor.table == len(one.shape):
+        return one.shape
     return one.shape if per_byte == 1 or not one.shape else (*one.shape[:-1], one.shape[-1] * per_byte)
 
 

@@ -391,11 +391,13 @@ def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
 
 def _pointer_type(tensor: TensorInfo) -> str:
     """Return the C type of a pointer to a tensor: const for an input, `void *` for scratch memory and unknown
-    elements.
+    elements. That of a table of addresses is a pointer to pointers.
     """
     if tensor.role in ("workspace", "zeroed"):
         return "void *"
     element = _NUMBERS.get(tensor.dtype) or _ELEMENTS.get(tensor.dtype, "void")
+    if tensor.table:
+        return f"const {element} *const *" if tensor.role == "in" else f"{element} *const *"
     return f"const {element} *" if tensor.role == "in" else f"{element} *"
 
 

@@ -18,6 +18,9 @@ EMPTY_BYTES = 16
 ALIGNMENT = 16
 """The alignment of every tensor in bytes: tensor maps and the widest accesses need it."""
 
+POINTER_ALIGNMENT = 8
+"""The alignment of a table of addresses in bytes."""
+
 MAP_TYPES = {
     "float16": "FLOAT16", "bfloat16": "BFLOAT16", "float32": "FLOAT32", "float64": "FLOAT64",
     "int32": "INT32", "int64": "INT64", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
@@ -118,7 +121,8 @@ def _tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tup
     for tensor in _passed_tensors(manifest):
         name, there = names[tensor.name], _non_emptiness_prefix(tensor, names)
         yield f"{there}{name} == NULL", f"{tensor.name} is NULL"
-        yield f"{there}(uintptr_t){name} % {ALIGNMENT} != 0", f"{tensor.name} is not aligned to {ALIGNMENT} bytes"
+        least = POINTER_ALIGNMENT if tensor.table else ALIGNMENT
+        yield f"{there}(uintptr_t){name} % {least} != 0", f"{tensor.name} is not aligned to {least} bytes"
     for tensor in (t for t in manifest.tensors if any(_tensor_maps(manifest, t))):
         there, bytes_each = _non_emptiness_prefix(tensor, names), TYPES_BY_NAME[tensor.dtype].bytes
         for axis, size in enumerate(tensor.shape):

@@ -26,6 +26,8 @@ from tilec.support.records import dataclass
 from tilec.support.sizes import evaluate_shape
 
 Array = NDArray[Any]
+_ENTRY_ALIGNMENT = 256
+"""The alignment in bytes of the arrays in a table of addresses, as that of cudaMalloc."""
 _ELEMENT_BYTES = {"UINT8": 1, "UINT16": 2, "FLOAT16": 2, "BFLOAT16": 2, "UINT32": 4, "INT32": 4, "FLOAT32": 4}
 
 _SCALARS: dict[str, Any] = {
@@ -155,6 +157,20 @@ def copy_to_gpu(data: Array) -> int:
     return address
 
 
+def pad_entries(array: Array, rank: int) -> Array:
+    """Return the bytes of an array's entries, counted by its first `rank` axes, as rows that begin aligned."""
+    entries = math.prod(array.shape[:rank])
+    width = array.nbytes // max(entries, 1)
+    rows = np.zeros((entries, -(-width // _ENTRY_ALIGNMENT) * _ENTRY_ALIGNMENT), np.uint8)
+    rows[:, :width] = np.ascontiguousarray(array).view(np.uint8).reshape(entries, width)
+    return rows
+
+
+def list_addresses(first: int, rows: Array) -> Array:
+    """Return the addresses of the rows of an array of bytes whose first one is at an address."""
+    return np.arange(len(rows), dtype=np.uint64) * np.uint64(rows.shape[-1]) + np.uint64(first)
+
+
 def time_launch(launch: Callable[[int], None]) -> float:
     """Launch once on the default stream, and return the milliseconds between events around it; raise `GpuError` on
     failure.
@@ -220,7 +236,9 @@ class Kernel:
             if arrays[tensor.name].shape != wanted:
                 raise ValueError(f"{tensor.name} must be a row-major array of shape {list(wanted)}")
         strided = {t.name: _copy_with_strides(t, arrays[t.name], sizes) for t in given_tensors if t.strides is not None}
+        padded = {t.name: pad_entries(arrays[t.name], t.table) for t in given_tensors if t.table}
         memory: dict[str, Any] = {n: strided[n].base if n in strided else array for n, array in arrays.items()}
+        memory |= padded
         addresses: dict[str, Any] = {}
         try:
             for name, array in memory.items():
@@ -234,7 +252,10 @@ class Kernel:
                     addresses[tensor.name] = _check_status(driver.cuMemAlloc(_byte_count(tensor, sizes)))
                 if tensor.role == "zeroed":
                     _check_status(driver.cuMemsetD8(addresses[tensor.name], 0, _byte_count(tensor, sizes)))
-            self.launch({name: int(address) for name, address in addresses.items()}, {**given, **sizes})
+            passed = {name: int(address) for name, address in addresses.items()}
+            for name, rows in padded.items():
+                addresses[f"the table {name}"] = passed[name] = copy_to_gpu(list_addresses(passed[name], rows))
+            self.launch(passed, {**given, **sizes})
             _check_status(driver.cuCtxSynchronize())
             for tensor in given_tensors:
                 array = memory[tensor.name]
@@ -242,13 +263,23 @@ class Kernel:
                     _check_status(driver.cuMemcpyDtoH(array.ctypes.data, addresses[tensor.name], array.nbytes))
                 if tensor.name in strided:
                     arrays[tensor.name][...] = strided[tensor.name]
+                if tensor.name in padded and tensor.role != "in":
+                    given_array = arrays[tensor.name]
+                    width = given_array.nbytes // max(len(array), 1)
+                    given_array[...] = array[:, :width].copy().view(given_array.dtype).reshape(given_array.shape)
         finally:
             for address in addresses.values():
                 driver.cuMemFree(address)
 
-    def call(self, addresses: Mapping[str, int], scalars: Mapping[str, int | float], stream: int) -> None:
-        """Launch on a stream in the kernel's own context, allocating scratch and stand-ins for empty tensors in stream
-        order.
+    def call(
+        self,
+        addresses: Mapping[str, int],
+        scalars: Mapping[str, int | float],
+        stream: int,
+        tables: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        """Launch on a stream in the kernel's own context, allocating scratch, stand-ins for empty tensors, and these
+        `tables` of addresses in stream order.
         """
         from cuda.bindings import driver
 
@@ -259,12 +290,19 @@ class Kernel:
         try:
             for tensor in self.manifest.tensors:
                 is_scratch = tensor.role in ("workspace", "zeroed")
-                if not is_scratch and 0 not in evaluate_shape(tensor.shape, sizes):
+                is_empty = not tensor.table and 0 in evaluate_shape(tensor.shape, sizes)
+                if not is_scratch and not is_empty:
                     continue
                 size = _byte_count(tensor, sizes)
                 lent[tensor.name] = int(_check_status(driver.cuMemAllocAsync(size, queue)))
                 if tensor.role != "workspace":
                     _check_status(driver.cuMemsetD8Async(lent[tensor.name], 0, size, queue))
+            for name, entries in (tables or {}).items():
+                held = np.array(entries, np.uint64)
+                size = max(held.nbytes, EMPTY_BYTES)
+                lent[name] = int(_check_status(driver.cuMemAllocAsync(size, queue)))
+                # From memory that is not pinned: the driver has read it when the call returns.
+                _check_status(driver.cuMemcpyHtoDAsync(lent[name], held.ctypes.data, held.nbytes, queue))
             self.launch({**addresses, **lent}, scalars, stream)
         finally:
             for address in lent.values():

@@ -18,11 +18,13 @@ from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
 from tilec.support.sizes import Shape, Size, SizeError
 
-SCHEMA = 3
+SCHEMA = 4
 """Raised whenever a reader of the previous version would misread a manifest. Each manifest has the lowest version that
 can express it."""
+TABLELESS_SCHEMA = 3
+"""The version before: no tables of addresses."""
 DENSE_SCHEMA = 2
-"""The previous version: no launch attributes, and all rows contiguous."""
+"""The second version: no launch attributes, and all rows contiguous."""
 STATIC_SCHEMA = 1
 """The first version: every extent is a number."""
 
@@ -53,13 +55,19 @@ _Identifier = Annotated[str, schema.Constraint(lambda name: name.replace("$", "_
 class TensorInfo:
     """A tensor parameter of the kernel, row-major, and dense unless it has strides, in elements. Its extents may depend
     on the kernel's scalars. A workspace is memory that the launcher allocates, with undefined contents before and after
-    the launch. A `zeroed` tensor holds zeros before the launch."""
+    the launch. A `zeroed` tensor holds zeros before the launch. The first `table` dimensions are those of a table of
+    addresses, which is what is passed: each entry is the address of a tensor with the other dimensions."""
 
     name: _Name
     dtype: _Dtype
     shape: tuple[_Size, ...]
     role: TensorRole
     strides: tuple[_Size, ...] | None = None
+    table: Annotated[int, schema.Range(0, _MOST)] = 0
+
+    def passed_shape(self, rank: int) -> tuple[Size, ...]:
+        """Return the shape that an argument of this rank has: that of a table alone if it holds addresses only."""
+        return self.shape[: self.table] if self.table == rank else self.shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +152,8 @@ class Manifest:
         """Return the scalars that sizes depend on, from those given and the arrays' shapes; raises `SizeError` on a
         conflict. It raises it too where one stays undetermined, or a size exceeds int32. Whether each array has its
         shape is not checked."""
-        values = sizes.solve_scalars({t.name: t.shape for t in self.tensors}, arrays)
+        shapes = {t.name: t.passed_shape(len(arrays.get(t.name, t.shape))) for t in self.tensors}
+        values = sizes.solve_scalars(shapes, arrays)
         for name in self.size_scalars():
             if name in given and values.setdefault(name, int(given[name])) != given[name]:
                 raise SizeError(f"{name} is given as {given[name]}, but the arrays make it {values[name]}")
@@ -161,8 +170,9 @@ class Manifest:
         """Raise `SizeError` for the first array that has more or fewer dimensions than its tensor."""
         for tensor in self.tensors:
             found = arrays.get(tensor.name, tensor.shape)
-            if len(found) != len(tensor.shape):
-                taken = ", ".join(map(sizes.format_size, tensor.shape))
+            wanted = tensor.passed_shape(len(found))
+            if len(found) != len(wanted):
+                taken = ", ".join(map(sizes.format_size, wanted))
                 raise SizeError(f"{tensor.name} has the shape {list(found)}, the kernel takes [{taken}]")
 
     def size_scalars(self) -> tuple[str, ...]:
@@ -207,9 +217,11 @@ def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
 
 def _oldest_schema(manifest: Manifest) -> int:
     """Return the lowest schema version that can express the manifest. It is 1, 2 where a size depends on scalars, 3
-    with strides, launch attributes or zeroed tensors."""
-    if manifest.attributes or any(t.strides is not None or t.role == "zeroed" for t in manifest.tensors):
+    with strides, launch attributes or zeroed tensors, 4 with a table of addresses."""
+    if any(t.table for t in manifest.tensors):
         return SCHEMA
+    if manifest.attributes or any(t.strides is not None or t.role == "zeroed" for t in manifest.tensors):
+        return TABLELESS_SCHEMA
     return DENSE_SCHEMA if any(not isinstance(e, int) for e in manifest.extents()) else STATIC_SCHEMA
 
 
@@ -246,7 +258,8 @@ def summarise_manifest(manifest: Manifest) -> str:
 def _tensor_text(tensor: TensorInfo) -> str:
     """Return a tensor as text: name, extents, type, and strides where it has some."""
     steps = "" if tensor.strides is None else f" with strides {', '.join(map(sizes.format_size, tensor.strides))}"
-    return f"{tensor.name}: {_join_extents(tensor.shape)} {tensor.dtype}{steps}"
+    entries = f"table of {_join_extents(tensor.shape[: tensor.table])} addresses, each of " if tensor.table else ""
+    return f"{tensor.name}: {entries}{_join_extents(tensor.shape[tensor.table :])} {tensor.dtype}{steps}"
 
 
 def _join_extents(extents: Shape) -> str:
@@ -260,7 +273,7 @@ def from_json(text: str) -> Manifest:
     """Return the manifest that a JSON text of `to_json` describes; raises the error `bad-manifest` for anything
     else."""
     try:
-        record = schema.check_schema_version(readers.parse_json(text), STATIC_SCHEMA, DENSE_SCHEMA, SCHEMA)
+        record = schema.check_schema_version(readers.parse_json(text), *range(STATIC_SCHEMA, SCHEMA + 1))
         found = schema.read_record(Manifest, record, "")
         _check_references(found)
         return found
@@ -277,8 +290,13 @@ def _check_references(manifest: Manifest) -> None:
     for name, known in wanted:
         if name not in known:
             raise ValueError(f"{name!r} is neither a declared tensor nor a declared scalar")
+    for tensor in manifest.tensors:
+        if tensor.table and (tensor.table >= len(tensor.shape) or tensor.strides is not None):
+            raise ValueError(f"{tensor.name} is no table of dense tensors")
     for param in manifest.params:
         if isinstance(param, TensorMapParam):
+            if tensors[param.tensor].table:
+                raise ValueError(f"{param.tensor} is a table of addresses, which has no tensor map")
             rank = len(tensors[param.tensor].shape)
             box = 2 if isinstance(param, Im2colMapParam) and rank in (3, 4, 5) else rank
             if len(param.box) != box:

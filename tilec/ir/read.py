@@ -24,6 +24,7 @@ from tilec.support.source import Span
 _HEADER = re.compile(r"kernel (\w+)\((.*)\), blocks (.*), (\d+) threads")
 _DECLARATION = re.compile(
     rf"({'|'.join((*get_args(tile.Scope), 'scalar'))}) ([\w.]+): (\w+)(?:\[(.+?)\])?(?:, strides \((.+)\))?"
+    r"(?:, table (\d+))?"
 )
 _CLUSTER = re.compile(r"cluster (\d+), (\d+), (\d+)")
 _RASTER = re.compile(r"raster (?:none|panels\((\d+), (rows|columns)\))")
@@ -257,7 +258,8 @@ class _KernelParser:
         shape = tuple(self.read_extent(extent, line) for extent in self.parse_arguments(match[4], line).positional)
         steps = self.parse_arguments(match[5], line).positional if match[5] else None
         strides = None if steps is None else tuple(self.read_extent(step, line) for step in steps)
-        return tile.Buffer(name, shape, dtype, _SCOPES[scope], line.span, strides=strides)
+        table_rank = int(match[6] or 0)
+        return tile.Buffer(name, shape, dtype, _SCOPES[scope], line.span, strides=strides, table_rank=table_rank)
 
     def read_dtype(self, name: str, line: _SourceLine | None = None) -> DType:
         """Return the element type of this name, or fail at the line."""

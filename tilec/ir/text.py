@@ -73,9 +73,10 @@ def _declaration_text(param: tile.Buffer | tile.Var) -> str:
 
 
 def show_declared(buffer: tile.Buffer) -> str:
-    """Return a buffer's name, type, shape and strides without its scope, as `A: float16[m, 64]`."""
+    """Return a buffer's name, type, shape, strides and rank as a table without its scope, as `A: float16[m, 64]`."""
     shape = f"{buffer.name}: {buffer.dtype}[{', '.join(map(show_extent, buffer.extents))}]"
-    return shape if buffer.strides is None else f"{shape}, strides ({', '.join(map(show_extent, buffer.strides))})"
+    shape += "" if buffer.strides is None else f", strides ({', '.join(map(show_extent, buffer.strides))})"
+    return f"{shape}, table {buffer.table_rank}" if buffer.table_rank else shape
 
 
 def show_extent(extent: tile.Extent) -> str:

@@ -123,6 +123,16 @@ class Profiler:
         tensor = self.kernel.tensors[name]
         dtype = TYPES_BY_NAME[tensor.dtype]
         shape = evaluate_shape(tensor.shape, {})
+        if tensor.table:
+            return self._draw_table(shape, tensor.table, dtype)
+        array = make_empty_array(shape, dtype, None)
+        copy_numbers(array, self._draw_numbers(shape, dtype), dtype)
+        return array
+
+    def _draw_table(self, shape: tuple[int, ...], depth: int, dtype: DType) -> object:
+        """Return drawn arrays in lists of this depth, for a table of addresses."""
+        if depth:
+            return [self._draw_table(shape[1:], depth - 1, dtype) for _ in range(shape[0])]
         array = make_empty_array(shape, dtype, None)
         copy_numbers(array, self._draw_numbers(shape, dtype), dtype)
         return array

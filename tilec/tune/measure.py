@@ -93,7 +93,7 @@ def _build_launches(kernel: Any) -> list[Any]:
     """Return equal launches on 2 to 64 sets of tensors, enough to exceed L2; raise `SizeError` for sizes known at
     launch.
     """
-    from tilec.host.runtime import copy_to_gpu
+    from tilec.host.runtime import copy_to_gpu, list_addresses, pad_entries
     from tilec.support.sizes import evaluate_shape
 
     sizes = kernel.manifest.sizes({}, {})  # fails if a size is known only at launch
@@ -101,7 +101,11 @@ def _build_launches(kernel: Any) -> list[Any]:
     contents = {t.name: _make_contents(t.dtype, evaluate_shape(t.shape, sizes)) for t in kernel.manifest.tensors}
     total = sum(data.nbytes for data in contents.values())
     copies = min(max(2, -(-2 * L2_BYTES // max(total, 1))), MAX_COPIES)
-    made = ({name: copy_to_gpu(data) for name, data in contents.items()} for _ in range(copies))
+    tables = {t.name: evaluate_shape(t.shape[: t.table], sizes) for t in kernel.manifest.tensors if t.table}
+    contents |= {n: pad_entries(contents[n].reshape(*extents, -1), len(extents)) for n, extents in tables.items()}
+    made = [{name: copy_to_gpu(data) for name, data in contents.items()} for _ in range(copies)]
+    for addresses in made:
+        addresses |= {name: copy_to_gpu(list_addresses(addresses[name], contents[name])) for name in tables}
     return [kernel.bound(addresses, scalars) for addresses in made]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 _ROWS = """
 T.const T.empty T.inline T.Ref T.Var T.SharedBuffer T.FragmentBuffer T.__tilelang_dialect__ T.annotate_pass_configs: \
 ways to write what is drawn otherwise; tests/kernels/test_styles.py, tests/kernels/set_by_macros.tl
-T.ptr T.make_tensor T.make_tensor_from_addr: a parameter whose shape stands elsewhere; tests/kernels/test_pointers.py
+T.ptr T.make_tensor T.make_tensor_from_addr: a parameter whose shape stands elsewhere; \
+tests/kernels/test_pointers.py, tests/kernels/test_pointer_tables.py
 T.alloc_global T.sync_grid: blocks that wait for one another have no meaning one by one; tests/kernels/test_grid_sync.py
 T.shuffle_elect T.thread_binding T.activemask T.dp4a T.__fns: tests/kernels/test_simt.py, tests/kernels/roles.tl, \
 tests/kernels/test_scalar_names.py

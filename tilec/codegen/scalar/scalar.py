@@ -80,6 +80,10 @@ class Scalars:
         self.scopes[-1][var] = value
         self.ranges[var] = bounds
 
+    def is_known(self, var: tile.Var) -> bool:
+        """Return whether a variable has a value at this place of the code."""
+        return any(var in scope for scope in self.scopes)
+
     def find_interval(self, expr: tile.Expr) -> Interval:
         """Return the interval of an expression's values, from the ranges of its variables."""
         return value_interval(expr, self.ranges)

@@ -18,7 +18,7 @@ from tilec.driver.emulation.array_files import ArrayFile
 from tilec.driver.emulation.compare import KernelArguments as KernelArguments, compare_arguments as compare_arguments
 from tilec.driver.emulation.fault_elements import name_elements
 from tilec.driver.launch_sizes import launch_sizes
-from tilec.emu import Columns, Fault, Report, TensorMap, launch
+from tilec.emu import AddressTable, Columns, Fault, Report, TensorMap, launch
 from tilec.interp import run as interp
 from tilec.ir import tile
 from tilec.ir.elements import (
@@ -307,7 +307,8 @@ def build_launch_arguments(manifest: Manifest, arguments: KernelArguments) -> li
     for param in manifest.params:
         match param:
             case PointerParam(tensor=name):
-                parameters.append(arguments.tensors[name])
+                array, table = arguments.tensors[name], manifest.tensor(name).table
+                parameters.append(AddressTable(array, table) if table else array)
             case Im2colMapParam(tensor=name, dtype=dtype, box=(pixels, channels), swizzle=swizzle):
                 array = arguments.tensors[name]
                 sides = array.ndim - 2

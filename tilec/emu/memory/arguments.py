@@ -34,6 +34,20 @@ class ArrayPiece:
     address: int
 
 
+class AddressTable:
+    """An argument that is a table of addresses: that of `array[index]` for each index of the first `rank` axes. Each
+    has memory of its own."""
+
+    def __init__(self, array: Array, rank: int = 1) -> None:
+        self.array, self.rank = array, rank
+        self.cells: Array = np.zeros(array.shape[:rank], np.uint64)
+
+    def list_entries(self) -> Iterator[tuple[tuple[int, ...], Array]]:
+        """Yield the index of each entry, and the array at its address."""
+        for index in np.ndindex(*self.cells.shape):
+            yield index, self.array[index]
+
+
 class Allocator:
     """Gives every array an address, a multiple of 256 as cudaMalloc does. Overlapping views of one array share one
     allocation."""
@@ -47,6 +61,10 @@ class Allocator:
             if variable.space in ("global", "const"):
                 self._variables.append((variable, self._reserve_bytes(variable.size)))
         self._place_arrays(_find_arrays(args))
+        for table in args:
+            if isinstance(table, AddressTable):
+                for index, array in table.list_entries():
+                    table.cells[index] = self.find_address(array)
 
     def _reserve_bytes(self, size: int) -> int:
         """Reserve bytes of global memory, aligned and with an unallocated gap behind, and return their address."""
@@ -76,7 +94,7 @@ class Allocator:
         """Return the global address of an array argument, or of a view of one."""
         root = _find_root(array)
         start = int(array.__array_interface__["data"][0]) - int(root.__array_interface__["data"][0])
-        piece = next(piece for piece in self._placed[IdentityKey(root)] if piece.start <= start <= piece.end)
+        *_, piece = (piece for piece in self._placed[IdentityKey(root)] if piece.start <= start)
         return piece.address + start - piece.start
 
     def build_memory(self, *, is_shared_by_processes: bool) -> tuple[Memory, dict[str, int]]:
@@ -99,6 +117,11 @@ class Allocator:
     def find_written(self, value: object, memory: Memory) -> Array | None:
         """Return a mask of the elements of an argument that some block has written; None if it is no array or nothing
         was tracked."""
+        if isinstance(value, AddressTable) and memory.owner is not None:
+            marked: Array = np.zeros(value.array.shape, np.bool_)
+            for index, entry in value.list_entries():
+                marked[index] = self.find_written(entry, memory)
+            return marked
         array = find_array(value)
         if array is None or memory.owner is None:
             return None
@@ -120,10 +143,21 @@ def find_array(value: object) -> Array | None:
     return array if isinstance(array, np.ndarray) and array.ndim else None
 
 
+def list_arrays(value: object) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """Yield the arrays that an argument gives access to, each with its index in a table of addresses, else ()."""
+    if isinstance(value, AddressTable):
+        yield from value.list_entries()
+    elif (array := find_array(value)) is not None:
+        yield (), array
+
+
 def _find_arrays(args: Iterable[object]) -> Iterator[Array]:
-    """Yield the arrays among the arguments, those inside structs and tensor maps included."""
+    """Yield the arrays among the arguments, those inside structs, tables and tensor maps included."""
     for value in args:
-        if isinstance(value, tuple):
+        if isinstance(value, AddressTable):
+            yield from (array for _, array in value.list_entries())
+            yield value.cells
+        elif isinstance(value, tuple):
             yield from _find_arrays(value)
         elif (array := find_array(value)) is not None:
             yield array
@@ -216,6 +250,8 @@ def _pack_argument(param: Param, value: object, allocator: Allocator) -> bytes:
     Raises `ValueError` on what its parameter cannot hold."""
     if isinstance(value, TensorMap):
         return encode_map(value, allocator.find_address(value.array))
+    if isinstance(value, AddressTable):
+        return allocator.find_address(value.cells).to_bytes(8, "little")
     if isinstance(value, np.ndarray) and value.ndim:
         return allocator.find_address(value).to_bytes(8, "little")
     if isinstance(value, bytes):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from tilec.emu.fault import MemoryLocation
-from tilec.emu.memory.arguments import Allocator, find_array
+from tilec.emu.memory.arguments import Allocator, list_arrays
 from tilec.emu.memory.memory import SHARED_RANK_SHIFT
 from tilec.emu.numbers import Array
 
@@ -46,10 +46,8 @@ def _locate_in_arguments(address: int, args: Sequence[object], allocator: Alloca
     """Return an address's offset and index in the array argument that contains it, or the nearest; None without arrays.
     Outside of all arrays the index is None."""
     best: tuple[int, MemoryLocation] | None = None
-    for number, value in enumerate(args):
-        array = find_array(value)
-        if array is None:
-            continue
+    given = ((number, first, array) for number, value in enumerate(args) for first, array in list_arrays(value))
+    for number, first, array in given:
         offset = address - allocator.find_address(array)
         size = sum((n - 1) * abs(step) for n, step in zip(array.shape, array.strides, strict=True)) + array.itemsize
         size = size if array.size else 0
@@ -57,6 +55,7 @@ def _locate_in_arguments(address: int, args: Sequence[object], allocator: Alloca
         distance = 0 if is_inside else -offset if offset < 0 else offset - size + 1
         if best is None or distance < best[0]:
             index = _find_element_index(array, offset) if is_inside else None
+            index = None if index is None else (*first, *index)
             best = distance, MemoryLocation(number, offset, index, array.shape, size)
     return None if best is None else best[1]
 

@@ -24,7 +24,7 @@ from tilec.ir import tile
 from tilec.ir.affine import Interval
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
 from tilec.ir.types import BOOL
-from tilec.ops.language.values import Value
+from tilec.ops.language.values import TableEntry, Value
 from tilec.ops.reductions.reducer import Reducer
 from tilec.rewriting.make_names_unique import UniqueNames
 from tilec.support import records
@@ -185,6 +185,10 @@ class Context:
     """The scalar parameters of the kernel."""
     pointers: dict[tile.Var, tile.Buffer | None] = field(default_factory=dict)
     """Pointer parameters, each with the tensor at its address."""
+    tables: dict[str, tile.Buffer | None] = field(default_factory=dict)
+    """By name of a table of addresses: the tensor that the kernel makes at its entries, None before the first."""
+    entries: dict[str, TableEntry] = field(default_factory=dict)
+    """By name of a tensor that T.make_tensor made at an address in a table: that entry."""
     reducers: dict[str, Reducer] = field(default_factory=dict)
     """The reducers, which combine contributions of the threads, by name."""
     generator: Generator | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilec.frontend.sema.context import Dispatch
-from tilec.frontend.sema.expressions import calls, thread_values, vectors, views
+from tilec.frontend.sema.expressions import calls, evaluate, thread_values, vectors, views
 from tilec.frontend.sema.expressions.calls import bind_signature
 from tilec.frontend.sema.expressions.expressions import EXPRESSION_EVALUATORS
 from tilec.frontend.sema.expressions.host_names import PROFILER_MARKS
@@ -47,6 +47,9 @@ KERNEL_DISPATCH = Dispatch(
             for name, wide in WIDE_ACCESSES.items()
             if not wide.stores
         },
+        evaluate.RAMP_SIGNATURE.name: bind_signature(
+            evaluate.RAMP_SIGNATURE, evaluate.evaluate_ramp, takes_values=True
+        ),
         LDG.name: bind_signature(LDG, vectors.evaluate_ldg),
         PTX.name: bind_signature(PTX, inline_ptx.evaluate_ptx, takes_values=True),
         ACCESS_PTR.name: bind_signature(ACCESS_PTR, thread_copies.evaluate_access_ptr),

@@ -34,6 +34,9 @@ class Buffer:
     lanes: int = field(default=1, compare=False)
     strides: tuple[Extent, ...] | None = None
     """Of a tensor whose rows are not contiguous: the distance along each dimension, in elements; the last is 1."""
+    table_rank: int = 0
+    """Of a table of addresses: how many leading dimensions count its entries. Each entry is the address of a tensor
+    with the other dimensions, and the kernel's parameter is the address of the table."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -99,6 +99,8 @@ class _Checker:
         for tensor in tensors:
             if tensor.strides is not None and (len(tensor.strides) != len(tensor.extents) or tensor.strides[-1] != 1):
                 yield f"{tensor.name} has strides {tensor.strides}"
+            if not 0 <= tensor.table_rank < len(tensor.extents):
+                yield f"{tensor.name} has {len(tensor.extents)} dimensions, {tensor.table_rank} of them of a table"
         for extent in (*kernel.grid, *(e for p in tensors for e in (*p.extents, *(p.strides or ())))):
             if not isinstance(extent, int):
                 yield from self.check_expression(extent)
@@ -244,6 +246,8 @@ class _Checker:
             if len(region.extent) != len(region.buffer.extents):
                 yield f"a region of {region.buffer.name} has {len(region.extent)} extents"
                 continue
+            if any(extent != 1 for extent in region.extent[: region.buffer.table_rank]):
+                yield f"a region of {region.buffer.name} spans several tensors of a table"
             is_tile = region.buffer.scope != "global"
             for start, extent, size in zip(region.start, region.extent, region.buffer.extents, strict=True):
                 if extent < 1 or (is_tile and isinstance(size, int) and extent > size):

@@ -6,7 +6,8 @@ Its control flow is checked by `ir.warp_verify.verify`.
    barriers is filled, awaited and released by somebody.
 3. A cursor walks through one ring, in one role, unless the kernel itself gives the version.
 4. An operation touches a tensor of the kernel, a tile in shared or tensor memory, or a fragment of the program; its
-   tensor maps and barriers are the program's, and the thread that acts for others is one of the role.
+   tensor maps and barriers are the program's, and the thread that acts for others is one of the role. No tensor map
+   is of a table of addresses.
 5. Loops go forwards; a pipeline has one steady state, over its own variable, and each of its guards is inside it.
 6. A variable is used only where it is declared: as a parameter or block index, by a loop around, or by a `Let` before.
    A nest of elements declares no name twice, and none that is declared around it.
@@ -119,6 +120,8 @@ def _check_operands(op: Operation, role: Role, program: Program, known: frozense
     tensor_map = getattr(op, "map", None)
     if tensor_map is not None and tensor_map not in program.maps:
         yield f"uses the tensor map {tensor_map.name}, which the program does not declare"
+    if tensor_map is not None and tensor_map.tensor.table_rank:
+        yield f"uses a tensor map of {tensor_map.tensor.name}, which is a table of addresses"
     barrier = getattr(op, "barrier", None)
     if barrier is not None and barrier.name not in {barriers.name for barriers in program.barriers}:
         yield f"signals the barrier {barrier.name}, which the program does not declare"

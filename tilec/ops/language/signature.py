@@ -268,8 +268,8 @@ def as_dtype(argument: Argument) -> DType:
     if not isinstance(value, str):
         raise_error("wrong-argument", "a dtype is needed here", argument.span, f"this is {describe_value(value)}")
     if value == "ptr":
-        way_out = "pass the parts as one tensor and the positions where they begin, or one parameter for each part"
-        raise_error("foreign-address", "a tensor cannot hold addresses", argument.span, "T.ptr", help=way_out)
+        way_out = "declare a parameter of type T.Tensor((n,), T.ptr), and make tensors of its entries by T.make_tensor"
+        raise_error("foreign-address", "only a parameter holds addresses", argument.span, "T.ptr", help=way_out)
     if value not in TYPES_BY_NAME:
         near = suggest_dtype(value)
         if near is None:

@@ -29,10 +29,12 @@ SWIZZLES: dict[str, int | None] = {
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """`start:stop` of one dimension; the extent is known at compile time, the start may be a run-time value."""
+    """`start:stop` of one dimension; the extent is known at compile time, the start may be a run-time value. A T.Ramp
+    indexes its elements as the lanes of a vector."""
 
     start: Expr
     extent: int
+    is_ramp: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,15 @@ class Access:
         """Return whether the access is one element of a tensor or tile of vectors."""
         return self.buffer.lanes > 1 and not any(isinstance(i, IndexRange) for i in self.indices[:-1])
 
+    @property
+    def is_one_value(self) -> bool:
+        """Return whether reading the access gives one value: an element, or a vector, as by a T.Ramp."""
+        if not self.has_extent or self.is_vector:
+            return True
+        *others, last = self.indices
+        is_ramp = isinstance(last, IndexRange) and last.is_ramp and not any(isinstance(i, IndexRange) for i in others)
+        return is_ramp and self.buffer.scope in ("global", "shared", "local")
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotAccess(Access):
@@ -65,6 +76,21 @@ class ElementPointer:
     """The address of an element of a tensor or tile, as T.access_ptr gives it."""
 
     buffer: Buffer
+    indices: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AddressTable:
+    """A parameter of type `T.Tensor((n,), T.ptr)`: a table of addresses, with its name and extents."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """An address in a table, of which T.make_tensor makes a tensor."""
+
+    table: AddressTable
     indices: tuple[Expr, ...]
 
 
@@ -330,7 +356,8 @@ class StageTile(Access):
 StaticValue = Union[
     int, float, bool, str, None, range, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method,
     ForeignValue, PoisonedValue, SnapshotExpr, Namespace, ElementReference, LoopLayout, Swizzle, IndexMap,
-    TileScheduler, MmaEmitter, Pipeline, PipelineHandle, PipelineStage, ElementPointer, "tuple[Value, ...]",
+    TileScheduler, MmaEmitter, Pipeline, PipelineHandle, PipelineStage, ElementPointer, AddressTable,
+    TableEntry, IndexRange, "tuple[Value, ...]",
 ]  # fmt: skip
 Value = StaticValue | Buffer | Access | Member | Expr
 """Compile-time values, which stay Python values until they are combined with a typed operand, and run-time values."""
@@ -394,6 +421,12 @@ def describe_value(value: Value) -> str:
             return f"{name}, {_add_article(dtype)} {_KINDS[scope]} of shape {show_shape(shape)}"
         case ElementPointer(buffer=buffer):
             return f"the address of an element of {buffer.name}"
+        case AddressTable(buffer=buffer):
+            return f"{buffer.name}, a table of addresses"
+        case TableEntry(table=table):
+            return f"an address in {table.buffer.name}"
+        case IndexRange(extent=extent):
+            return f"a T.Ramp of {extent} indices"
         case Access(buffer=buffer):
             return f"a part of {buffer.name}"
         case Member(path=path):

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from tilec.analysis.usage import find_reads, find_writes, list_expressions
 from tilec.ir import tile
-from tilec.ir.affine import affine_form
+from tilec.ir.affine import affine_form, known_divisor
 from tilec.ir.expr import integer_range
 from tilec.ir.rewrite import map_declared_variables, map_expressions, map_nested_bodies
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E8M0, FLOAT32, INT4, INT32, NARROW_TYPES, UINT8, DType
@@ -60,24 +60,30 @@ def _build_byte_buffer(buffer: tile.Buffer) -> tile.Buffer:
         return buffer
     if not _is_packed(buffer):
         return replace(buffer, dtype=UINT8)
-    last = buffer.extents[-1]
-    return replace(buffer, extents=(*buffer.extents[:-1], last // 2 if isinstance(last, int) else last), dtype=UINT8)
+    extents = (*buffer.extents[:-1], _halve_size(buffer.extents[-1]))
+    steps = None if buffer.strides is None else (*map(_halve_size, buffer.strides[:-1]), 1)
+    return replace(buffer, extents=extents, dtype=UINT8, strides=steps)
+
+
+def _halve_size(size: tile.Extent) -> tile.Extent:
+    """Return the bytes of an even number of four-bit elements."""
+    return size // 2 if isinstance(size, int) else _halve_even_index(size)
 
 
 def _check_rows(buffer: tile.Buffer) -> None:
-    """Refuse a packed buffer whose row length is odd or known only at launch."""
+    """Refuse a packed buffer whose row length is odd, or perhaps odd at launch."""
     last = buffer.extents[-1]
-    if _is_packed(buffer) and (not isinstance(last, int) or last % 2):
+    if _is_packed(buffer) and known_divisor(last) % 2:
         raise_error(
             "packed-row",
             f"the rows of {buffer.name} are not a whole number of bytes",
             buffer.span,
             f"two {buffer.dtype} share a byte, and a row has {last}"
             if isinstance(last, int)
-            else f"two {buffer.dtype} share a byte, and the length of a row is known only at launch",
+            else f"two {buffer.dtype} share a byte, and the length of a row may be odd",
             help="give the last dimension an even size"
             if isinstance(last, int)
-            else "make the last dimension a constant",
+            else 'declare the last dimension as 2 * T.dynamic("n")',
         )
 
 
@@ -266,10 +272,10 @@ def _legalise_expressions(stmt: tile.Stmt, values: _ValueLegaliser) -> tile.Stmt
 
 
 def _legalise_nest(nest: tile.Parallel) -> tile.Parallel:
-    """Return the nest in types that the machine has, iterations paired where elements share a byte; refuse unpairable
-    ones."""
+    """Return the nest in types that the machine has, iterations paired where their elements share a byte; refuse
+    unpairable ones."""
     pairs = [s for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store) and _is_packed(s.buffer)]
-    if not pairs:
+    if not any(_list_half_stores(nest.body)):
         return replace(nest, body=tuple(_legalise_nest_body(nest.body, _ValueLegaliser())))
     var = next((v for v in nest.vars if all(_can_pair_over(s, v) for s in pairs)), None)
     if (
@@ -294,12 +300,14 @@ def _legalise_nest(nest: tile.Parallel) -> tile.Parallel:
 
 def _legalise_nest_body(body: tuple[tile.Stmt, ...], values: _ValueLegaliser) -> Iterator[tile.Stmt]:
     """Yield the rewritten statements of a nest, each behind the binds that it needs."""
-    for stmt in body:
+    for stmt, second in _group_halves(body):
         before: list[tile.Stmt] = []
         values.before = before
         match stmt:
+            case tile.Store() if second is not None:
+                new: tile.Stmt = _join_halves(stmt, second, values)
             case tile.Store():
-                new: tile.Stmt = _legalise_store(stmt, values)
+                new = _legalise_store(stmt, values)
             case tile.Print() | tile.Bind() | tile.If():
                 new = map_nested_bodies(
                     _legalise_expressions(stmt, values), lambda inner: tuple(_legalise_nest_body(inner, values))
@@ -319,6 +327,47 @@ def _legalise_store(store: tile.Store, values: _ValueLegaliser) -> tile.Store:
         _refuse_type(f"an atomic operation on {store.buffer.dtype}", store.span, store.buffer)
     code = tile.Cast(values.encode_expr(store.value), UINT8)
     return replace(store, buffer=_build_byte_buffer(store.buffer), indices=indices, value=code)
+
+
+def _group_halves(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.Stmt, tile.Store | None]]:
+    """Yield each statement of a nest, with the one after it where both store the two halves of one byte."""
+    at = 0
+    while at < len(body):
+        stmt, second = body[at], body[at + 1] if at + 1 < len(body) else None
+        is_byte = isinstance(stmt, tile.Store) and isinstance(second, tile.Store) and _are_halves(stmt, second)
+        yield stmt, second if is_byte and isinstance(second, tile.Store) else None
+        at += 1 + is_byte
+
+
+def _are_halves(first: tile.Store, second: tile.Store) -> bool:
+    """Return whether two stores set the lower and the upper half of one byte."""
+    distance = affine_form(_build_int_op("sub", second.indices[-1], first.indices[-1]))
+    return (
+        _is_packed(first.buffer)
+        and (first.buffer, first.indices[:-1]) == (second.buffer, second.indices[:-1])
+        and first.atomic is second.atomic is None
+        and (distance.terms, distance.constant) == ((), 1)
+        and affine_form(first.indices[-1]).divisor % 2 == 0
+    )
+
+
+def _join_halves(first: tile.Store, second: tile.Store, values: _ValueLegaliser) -> tile.Store:
+    """Return the store of a byte that two stores set the halves of."""
+    low, high = (values.encode_expr(store.value) for store in (first, second))
+    *rows, column = (fold_expr(values.legalise_expr(i)) for i in first.indices)
+    byte = tile.Cast(_build_int_op("bitor", low, _build_int_op("shl", high, 4)), UINT8)
+    return tile.Store(_build_byte_buffer(first.buffer), (*rows, _halve_even_index(column)), byte, first.span)
+
+
+def _list_half_stores(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Store]:
+    """Yield the stores in a nest's statements that set a half of a byte whose other half no statement after it sets."""
+    for stmt, second in _group_halves(body):
+        if isinstance(stmt, tile.Store):
+            if _is_packed(stmt.buffer) and second is None:
+                yield stmt
+            continue
+        for inner in tile.nested_bodies(stmt):
+            yield from _list_half_stores(inner)
 
 
 def _can_pair_over(store: tile.Store, var: tile.Var) -> bool:

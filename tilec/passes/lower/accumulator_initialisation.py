@@ -39,7 +39,7 @@ def _find_cleared_fragment(op: warp.Operation) -> str:
         case warp.Elementwise(
             nest=Parallel(body=(Store(buffer=buffer, indices=indices, value=Const(value=0), atomic=None),)), block=None
         ):
-            is_whole = indices == op.nest.vars and op.nest.extents == buffer.shape
+            is_whole = indices == op.nest.vars and op.nest.extents == buffer.extents
             return buffer.name if is_whole and buffer.scope == "fragment" else ""
         case _:
             return ""

@@ -174,13 +174,12 @@ def evaluate_access(context: Context, buffer: tile.Buffer, node: ast.Subscript) 
 def _evaluate_index_or_slice(
     context: Context, node: ast.Expr | ast.Slice, buffer: tile.Buffer, dim: int
 ) -> tile.Expr | IndexRange:
-    """Evaluate one index to int32, or a slice or T.Ramp to a range; refuse empty slices, steps other than 1, run-time
-    extents.
+    """Evaluate one index to int32, or a slice to a range; a T.Ramp is one. Refuse empty slices, steps other than 1,
+    run-time extents.
     """
-    if isinstance(node, ast.Call) and find_callee(context, node) == RAMP_SIGNATURE.name:
-        return _evaluate_ramp(context, node)
     if not isinstance(node, ast.Slice):
-        return evaluate_index(context, node)
+        argument = evaluate_operand(context, node)
+        return argument.value if isinstance(argument.value, IndexRange) else _convert_index(context, argument)
     if node.step is not None and context.value(node.step) not in (None, 1):
         raise_error("unsupported-syntax", "slices have step 1", node.step.span)
     start = tile.int32_const(0) if node.lower is None else evaluate_index(context, node.lower)
@@ -202,11 +201,8 @@ def _evaluate_index_or_slice(
 RAMP_SIGNATURE = Signature("T.Ramp", (Parameter("base"), Parameter("stride"), Parameter("lanes")))
 
 
-def _evaluate_ramp(context: Context, node: ast.Call) -> IndexRange:
-    """Evaluate `T.Ramp(base, stride, lanes)` as a slice of `lanes` elements from `base`; refuse strides other than
-    1.
-    """
-    call = bind_operands(context, RAMP_SIGNATURE, node)
+def evaluate_ramp(context: Context, call: Call) -> IndexRange:
+    """Return `T.Ramp(base, stride, lanes)` as a range of `lanes` indices from `base`; refuse strides other than 1."""
     if call["stride"].value != 1:
         call.refuse("stride", "1: a slice has no gaps")
     lanes = call.read_integer("lanes")
@@ -215,7 +211,7 @@ def _evaluate_ramp(context: Context, node: ast.Call) -> IndexRange:
     base = as_expr(call["base"])
     if base.dtype.is_float or base.dtype == BOOL:
         call.refuse("base", "an integer")
-    return IndexRange(as_index(base, context.ranges), lanes)
+    return IndexRange(as_index(base, context.ranges), lanes, is_ramp=True)
 
 
 def _inline_definitions(context: Context, expr: tile.Expr) -> tile.Expr:
@@ -231,9 +227,14 @@ def _inline_definitions(context: Context, expr: tile.Expr) -> tile.Expr:
 
 def evaluate_index(context: Context, node: ast.Expr) -> tile.Expr:
     """Evaluate an index and convert it to int32; raise `wrong-dtype` for a float or a truth value."""
-    expr = as_expr(evaluate_operand(context, node))
+    return _convert_index(context, evaluate_operand(context, node))
+
+
+def _convert_index(context: Context, argument: Argument) -> tile.Expr:
+    """Convert an index to int32; raise `wrong-dtype` for a float or a truth value."""
+    expr = as_expr(argument)
     if expr.dtype.is_float or expr.dtype == BOOL:
-        raise_error("wrong-dtype", "an index must be an integer", node.span, f"this is {expr.dtype}")
+        raise_error("wrong-dtype", "an index must be an integer", argument.span, f"this is {expr.dtype}")
     return as_index(expr, context.ranges)
 
 

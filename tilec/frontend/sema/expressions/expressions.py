@@ -9,6 +9,7 @@ from tilec.frontend.sema.compile_time.functions import bind_target, make_functio
 from tilec.frontend.sema.context import Context, ExpressionEvaluator
 from tilec.frontend.sema.expressions import emitters, evaluate, host_names, layout_maps, reading
 from tilec.frontend.sema.expressions.calls import evaluate_call
+from tilec.frontend.sema.launch import pointer_tables
 from tilec.frontend.sema.loops import tile_scheduler
 from tilec.frontend.sema.roles import pipelines
 from tilec.frontend.sema.scope import Scope
@@ -26,6 +27,7 @@ from tilec.ops.language.values import (
     EXPR_TYPES,
     WARP_POLICIES,
     Access,
+    AddressTable,
     Dictionary,
     DictionaryEntry,
     ElementReference,
@@ -40,6 +42,7 @@ from tilec.ops.language.values import (
     PipelineStage,
     SnapshotExpr,
     StageTile,
+    TableEntry,
     TileScheduler,
     Value,
     VectorType,
@@ -164,6 +167,8 @@ def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
     """
     _refuse_foreign(context, node)
     owner = context.value(node.value)
+    if isinstance(owner, AddressTable) and node.name == "shape":
+        return owner.buffer.extents
     if isinstance(owner, Member):
         return _evaluate_member(context, owner.path, node)
     if isinstance(owner, Namespace):
@@ -185,6 +190,9 @@ def _evaluate_attribute(context: Context, node: ast.Attribute) -> Value:
         return Method(owner, node.name)
     if isinstance(owner, DType) and node.name in _DTYPE_ATTRIBUTES:
         return _DTYPE_ATTRIBUTES[node.name](owner)
+    if isinstance(owner, DType) and node.name == "as_torch":
+        title = f"{describe_value(owner)} cannot become one of PyTorch in a kernel"
+        raise_error("foreign-call", title, node.span, "only a host program can call this")
     found = _evaluate_element_attribute(owner, node.name) if isinstance(owner, (*EXPR_TYPES, Access)) else None
     if found is not None:
         return found
@@ -323,6 +331,10 @@ def _evaluate_compare(context: Context, node: ast.Compare) -> Value:
 def _compare_pair(context: Context, op: ast.CompareOp, left: Argument, right: Argument) -> Value:
     """Return the result of one comparison, also by `in` and `not in`; `is` holds for equal values of the same type."""
     for side in (left, right):
+        if isinstance(side.value, AddressTable | TableEntry):
+            way_out = "pass which entries there are in a tensor of int32"
+            note = f"this is {describe_value(side.value)}"
+            raise_error("not-a-scalar", "addresses are not compared", side.span, note, help=way_out)
         if not isinstance(side.value, range):
             context.budget.look(side.value, side.span)
     if op == "in" or op == "not in":
@@ -374,6 +386,8 @@ def _evaluate_subscript(context: Context, node: ast.Subscript) -> Value:
     owner = context.value(node.value)
     if isinstance(owner, StageTile):
         return pipelines.access_stage_tile(context, owner, node)
+    if isinstance(owner, AddressTable):
+        return pointer_tables.evaluate_entry(context, owner, node)
     if isinstance(owner, PipelineStage):
         owner = pipelines.unpack_stage(context, owner, node.span)
     if isinstance(owner, tuple | str | range | Dictionary):

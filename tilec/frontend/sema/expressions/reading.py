@@ -122,7 +122,7 @@ def _find_read_buffers(context: Context, value: Value) -> Iterator[str]:
         case SnapshotAccess():
             return
         case Access(buffer=buffer, indices=indices):
-            if not value.has_extent or value.is_vector:
+            if value.is_one_value:
                 yield _find_root_name(context, buffer)
             for index in indices:
                 yield from _find_read_buffers(context, index.start if isinstance(index, IndexRange) else index)
@@ -146,8 +146,8 @@ def _find_read_buffers(context: Context, value: Value) -> Iterator[str]:
 
 
 def _find_root_name(context: Context, buffer: tile.Buffer) -> str:
-    """Return the name of the buffer under a view; one name for all tensors if the kernel has pointer parameters."""
-    if buffer.scope == "global" and context.pointers:
+    """Return the name of the buffer under a view; one name for all tensors if the kernel has addresses of tensors."""
+    if buffer.scope == "global" and (context.pointers or context.tables):
         return "the tensors"
     return context.views.get(buffer.name, buffer).name
 
@@ -173,11 +173,11 @@ def read_element(context: Context, argument: Argument) -> Argument:
     accesses. Errors: those of `check_access`, and a barrier's element.
     """
     access, span = argument.value, argument.span
-    if not isinstance(access, Access) or (access.has_extent and not access.is_vector):
+    if not isinstance(access, Access) or not access.is_one_value:
         return argument
     if isinstance(access, SnapshotAccess):
         return Argument(access.read(), span)
-    if access.is_vector:
+    if access.has_extent:
         return Argument(vectors.load_vector(context, access, span), span)
     if fragment_elements.is_distributed_element(context, access):
         return Argument(fragment_elements.broadcast_element(context, access, span), span)
@@ -231,6 +231,8 @@ def snapshot_value(context: Context, value: Value, span: Span) -> Value:
             return value
         case Access():
             return _snapshot_element(context, value, span)
+        case IndexRange(start=start):
+            return replace(value, start=freeze_expression(context, start, span))
         case _:
             return _snapshot_parts(context, value, span, is_place=True)
 
@@ -240,8 +242,7 @@ def _snapshot_element(context: Context, access: Access, span: Span) -> Access:
     Boxes, barriers, tensor memory and reducers only have their indices bound.
     """
     placed = _freeze_indices(context, access, span)
-    is_element = not access.has_extent or access.is_vector
-    if not is_element or access.buffer.scope in ("barrier", "tmem") or access.buffer.name in context.reducers:
+    if not access.is_one_value or access.buffer.scope in ("barrier", "tmem") or access.buffer.name in context.reducers:
         return placed
     read = partial(_read_snapshot, context, placed, mark_moment(context), span, [])
     return SnapshotAccess(placed.buffer, placed.indices, read)
@@ -303,7 +304,7 @@ def _read_fully(context: Context, value: Value, span: Span) -> Value:
     """Emit binds for all loads in a value, at any depth, and return it in terms of them; of a box, only for its
     indices.
     """
-    if isinstance(value, Access) and value.has_extent and not value.is_vector:
+    if isinstance(value, Access) and not value.is_one_value:
         return _freeze_indices(context, value, span)
     if isinstance(value, Access) and not isinstance(value, SnapshotAccess):
         made = _read_fully(context, read_element(context, Argument(value, span)).value, span)

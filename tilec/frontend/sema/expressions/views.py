@@ -77,13 +77,9 @@ def make_view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Bu
     if "dtype" in call.arguments and call["dtype"].value is not None:
         dtype = as_dtype(call["dtype"])
     is_resized = dtype.bits != source.dtype.bits
-    is_of_bool = BOOL in (dtype, source.dtype)
-    if dtype != source.dtype and (is_of_bool or (is_resized and min(dtype.bits, source.dtype.bits) < 8)):
+    if dtype != source.dtype and BOOL in (dtype, source.dtype):
         title, place = f"{source.dtype} cannot be viewed as {dtype}", Label(source.span, "from here")
         note, way_out = "bool has no view of another type", "convert it, as by T.copy"
-        if not is_of_bool:
-            note = "elements of less than a byte keep their size"
-            way_out = "pack elements with shifts, and unpack them with T.reinterpret"
         raise_error("wrong-dtype", title, call["dtype"].span, note, secondary=(place,), help=way_out)
     has_shape = call["shape"].value is not None
     resized_shape = resize_shape(source.shape, source.dtype, dtype)

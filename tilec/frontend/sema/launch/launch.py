@@ -21,6 +21,7 @@ from tilec.frontend.sema.expressions.views import replace_views
 from tilec.frontend.sema.launch import parameters
 from tilec.frontend.sema.launch.out_of_bounds_fill import fill_out_of_bounds_reads
 from tilec.frontend.sema.launch.parameters import warn_of_unused_parameters
+from tilec.frontend.sema.launch.pointer_tables import bind_table, replace_entry_tensors
 from tilec.frontend.sema.launch.pointers import (
     POINTER_SIGNATURE,
     STRIDED_TENSOR_SIGNATURE,
@@ -140,6 +141,7 @@ def _build_kernel(
         subtiles=tuple(hints.subtiles.values()),
     )  # fmt: skip
     built = fill_out_of_bounds_reads(built, hints.out_of_bounds_fill, context.unique.take)
+    built = replace_entry_tensors(built, context.entries)
     warn_of_ignored_registers(built, context.has_explicit_roles, context.warn)
     if not context.mistakes.met:  # a mistake may be where they were to be used
         warn_of_unused_parameters(context, function, built.params)
@@ -313,6 +315,10 @@ def bind_parameter(context: Context, name: str, annotation: ast.Expr, span: Span
     annotations.
     """
     buffer = read_tensor_type(context, annotation, name, span)
+    if buffer is not None and buffer.table_rank:
+        table = replace(buffer, name=context.unique.take(name))
+        context.scope.bind(name, bind_table(context, table), span)
+        return table
     if buffer is not None:
         param: Param = replace(buffer, name=context.unique.take(name))
     elif _is_pointer(context, annotation):

@@ -1,13 +1,14 @@
-"""Tensors with strides (T.StridedTensor), and tensors at the address in a pointer parameter (T.make_tensor)."""
+"""Tensors with strides (T.StridedTensor), and tensors at the address in a parameter or a table (T.make_tensor)."""
 
 from __future__ import annotations
 
 from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.launch.pointer_tables import build_table, is_table_call, join_table, make_entry_tensor
 from tilec.ir import tile
 from tilec.ir.expr import cast_expr
 from tilec.ir.types import INT64, UINT64, DType
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_element_type, as_extents
-from tilec.ops.language.values import Access, Value, describe_value, show_shape
+from tilec.ops.language.values import Access, TableEntry, Value, describe_value, show_shape
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
@@ -26,7 +27,6 @@ MAKE_TENSOR_SIGNATURES = {
         Signature("T.make_tensor_from_addr", (Parameter("addr"), *_TENSOR_PARAMETERS, _SCOPE)),
     )
 }
-_BYTES_INSTEAD = "declare uint8 with strides in bytes, and take an element out of its byte by shifts and T.reinterpret"
 
 
 def read_extents(argument: Argument, what: str) -> tuple[tile.Extent, ...]:
@@ -36,10 +36,12 @@ def read_extents(argument: Argument, what: str) -> tuple[tile.Extent, ...]:
 
 
 def build_tensor(call: Call, name: str, span: Span) -> tile.Buffer:
-    """Build a global tensor from a call's `shape`, `dtype` and `strides`; drop a dense tensor's strides, refuse bad
+    """Build a global tensor or a table from a call's `shape`, `dtype` and `strides`; drop dense strides, refuse bad
     ones.
     """
     shape = read_extents(call["shape"], "the shape of a tensor")
+    if is_table_call(call):
+        return build_table(call, name, shape, span)
     dtype, lanes = as_element_type(call["dtype"])
     given = call["strides"] if "strides" in call.arguments else None
     steps = None if given is None or given.value is None else read_extents(given, "the strides of a tensor")
@@ -62,8 +64,8 @@ def compute_dense_strides(shape: tuple[tile.Extent, ...]) -> tuple[tile.Extent, 
 def _check_strides(
     call: Call, shape: tuple[tile.Extent, ...], steps: tuple[tile.Extent, ...], dtype: DType, lanes: int
 ) -> None:
-    """Refuse strides of the wrong number, a last stride other than 1, and elements that are vectors or part of a
-    byte.
+    """Refuse strides of the wrong number, a last stride other than 1, vectors as elements, and rows of four-bit
+    elements that begin within a byte.
     """
     if len(steps) != len(shape):
         title = f"{len(steps)} strides for {len(shape)} dimensions"
@@ -73,10 +75,15 @@ def _check_strides(
         title = f"{call.name}: the last stride must be 1"
         way_out = "make the dimension with stride 1 the last one"
         raise_error("wrong-argument", title, call["strides"].span, "elements of a row are contiguous", help=way_out)
-    if lanes > 1 or dtype.per_byte > 1:
+    if lanes > 1:
         title = f"{call.name} of {call['dtype'].value}"
-        way_out = _BYTES_INSTEAD if dtype.per_byte > 1 else "make the vector's elements the last dimension"
+        way_out = "make the vector's elements the last dimension"
         raise_error("wrong-dtype", title, call["dtype"].span, "strides count whole elements", help=way_out)
+    # A stride that is known at launch is that of the array's bytes times the elements of a byte.
+    if any(isinstance(step, int) and step % dtype.per_byte for step in steps[:-1]):
+        title = f"{call.name}: rows of {dtype} begin within a byte"
+        way_out = "make the strides even"
+        raise_error("packed-row", title, call["strides"].span, f"two {dtype} share a byte", help=way_out)
 
 
 # ---- pointers --------------------------------------------------------------------------------------------------------
@@ -90,19 +97,21 @@ def make_pointer(context: Context, name: str) -> tile.Var:
 
 
 def make_tensor(context: Context, call: Call) -> Value:
-    """Return the tensor of T.make_tensor and record that its pointer parameter becomes it; refuse a second, other
-    tensor. Errors: an address that is no parameter.
+    """Return the tensor of T.make_tensor and record that its pointer parameter, or its table, becomes it; refuse a
+    second, other tensor. Errors: an address that is neither a parameter nor in a table.
     """
     name = "ptr" if call.name == "T.make_tensor" else "addr"
     where, value = call[name], call[name].value
+    if isinstance(value, TableEntry):
+        return make_entry_tensor(context, value, build_tensor(call, value.table.buffer.name, call.span))
     if isinstance(value, tile.Load | Access):
-        title = f"{call.name} of an address read from a tensor"
-        way_out = "pass one tensor that holds all parts, or one parameter for each part"
-        raise_error("foreign-address", title, where.span, "known only inside the kernel", help=way_out)
+        title = f"{call.name} of an address read from a tensor of numbers"
+        way_out = "declare that parameter as a table of addresses: T.Tensor((n,), T.ptr)"
+        raise_error("foreign-address", title, where.span, help=way_out)
     if isinstance(value, tile.Var) and value in context.scalars and value.dtype in (INT64, UINT64):
         context.pointers.setdefault(value, None)
     if not isinstance(value, tile.Var) or value not in context.pointers:
-        call.refuse(name, "a parameter of type T.ptr")
+        call.refuse(name, "a parameter of type T.ptr, or an entry of a table of them")
     assert isinstance(value, tile.Var)
     tensor, before = build_tensor(call, value.name, call.span), context.pointers[value]
     if before is not None and before != tensor:
@@ -118,8 +127,15 @@ def make_tensor(context: Context, call: Call) -> Value:
 def resolve_pointers(
     context: Context, params: tuple[tile.Buffer | tile.Var, ...]
 ) -> tuple[tile.Buffer | tile.Var, ...]:
-    """Return the parameters with each pointer replaced by the tensor that T.make_tensor made at it, if any."""
-    return tuple((isinstance(p, tile.Var) and context.pointers.get(p)) or p for p in params)
+    """Return the parameters with each pointer or table replaced by the tensor that T.make_tensor made at it, if any."""
+
+    def resolve_parameter(param: tile.Buffer | tile.Var) -> tile.Buffer | tile.Var:
+        """Return what one parameter becomes."""
+        if isinstance(param, tile.Var):
+            return context.pointers.get(param) or param
+        return join_table(param, context.tables[param.name]) if param.table_rank else param
+
+    return tuple(map(resolve_parameter, params))
 
 
 def refuse_strided(call: Call, source: tile.Buffer) -> None:

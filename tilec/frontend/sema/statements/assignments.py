@@ -130,7 +130,7 @@ def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DT
         return snapshot_vector(context, name, value, span)
     if dtype is None and isinstance(value, values.StageTile) and value.has_extent:
         return value
-    if dtype is None and isinstance(value, values.Access) and value.has_extent and not value.is_vector:
+    if dtype is None and isinstance(value, values.Access) and not value.is_one_value:
         return reading.snapshot_value(context, value, argument.span)
     if dtype is None and not isinstance(value, (*values.EXPR_TYPES, values.Access)):
         return reading.snapshot_lazily(context, value, argument.span)
@@ -241,6 +241,6 @@ def _evaluate_stored_access(context: Context, target: ast.Subscript, is_vector: 
     if not isinstance(buffer, tile.Buffer):
         raise_error("bad-target", "this cannot be assigned to", target.span, f"this is {values.describe_value(buffer)}")
     access = evaluate.evaluate_access(context, buffer, target)
-    if access.has_extent and not is_vector and not access.is_vector:
+    if not access.is_one_value and not is_vector:
         raise_error("bad-target", "a slice cannot be assigned to", target.span, help="use T.copy or T.fill")
     return access

@@ -149,8 +149,11 @@ def require_all_threads(context: Context, span: Span, what: str) -> None:
     """Raise `thread-dependent` if a condition on the thread encloses the current statement."""
     if context.masks:
         title = f"{what} is under a condition on the thread"
-        note = "all threads of the block must run it together"
-        raise_error("thread-dependent", title, span, note, help="move it out of the `if`")
+        note, way_out = "all threads of the block must run it together", "move it out of the `if`"
+        if context.has_explicit_roles:
+            note = "a role is whole warpgroups of 128 threads, which run it together"
+            way_out = "give each role a warpgroup of its own, by `with T.ws(0):`, or move it out of the `if`"
+        raise_error("thread-dependent", title, span, note, help=way_out)
 
 
 def emit_for_each_thread(

@@ -74,6 +74,8 @@ def why_no_tensor_map(
 ) -> str | None:
     """Return why TMA cannot copy between a tensor's region and a tile: types, shapes or alignment; None if it can."""
     tensor = global_region.buffer
+    if tensor.table_rank:
+        return f"{tensor.name} is a table of addresses, and a tensor map describes one tensor"
     if tensor.dtype != tile.dtype:
         return f"it converts {tensor.dtype} to {tile.dtype}"
     if len(tile.shape) < least_dimensions or len(tensor.extents) > 5:

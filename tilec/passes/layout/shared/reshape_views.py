@@ -11,7 +11,7 @@ from itertools import accumulate
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.expr import cast_expr, make_constant
-from tilec.ir.types import BOOL, INT32, UINT8, UINT16, UINT32, UINT64, DType
+from tilec.ir.types import BOOL, INT32, UINT4, UINT8, UINT16, UINT32, UINT64, DType
 from tilec.rewriting.fold_constants import fold_expr
 
 DimensionGroup = tuple[range, range]
@@ -134,4 +134,4 @@ def reinterpret_as(value: tile.Expr, dtype: DType) -> tile.Expr:
     return value if value.dtype == dtype else tile.Call("reinterpret", (value,), dtype)
 
 
-_UNSIGNED_TYPES = {8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}
+_UNSIGNED_TYPES = {4: UINT4, 8: UINT8, 16: UINT16, 32: UINT32, 64: UINT64}
