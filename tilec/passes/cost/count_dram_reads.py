@@ -21,7 +21,7 @@ COPIES = 2
 """How often the L2 cache holds what all multiprocessors read: in each of its halves. With that, of products with panels
 and without on an H200 (benchmarks/results/h200-2026-11-27) the slower ones read more; with a whole cache they do not.
 """
-MAX_COUNTED_WAVES = 32
+MAX_COUNTED_WAVES = 16
 """The most waves that are counted; the others of a large grid count as these do in the mean."""
 
 
