@@ -1,4 +1,4 @@
-"""What more stages would save: the predicted time of a scheduled kernel with more versions of its loaded tiles.
+"""The gain of more stages: the predicted time of a scheduled kernel with more versions of its loaded tiles.
 
 Nothing is solved again. A loop whose loads are too late gets a shorter interval, its lower bound with deeper rings, and
 the memory levels get as many versions. All other decisions stay as they are.
@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import For, Stmt
 from tilec.passes.cost.estimate import find_most_stages
-from tilec.passes.cost.kernel import BlockWalk, build_loop_nest, build_machine, find_innermost_loops
+from tilec.passes.cost.kernel import REREAD, BlockWalk, build_loop_nest, build_machine, find_innermost_loops
 from tilec.passes.cost.launch_time import LaunchTimer, list_launch_forms
 from tilec.passes.cost.model import PING_PONG_CYCLES
 from tilec.passes.grid.persistent import replace_dynamic_by_static_stride
@@ -25,11 +25,11 @@ from tilec.target.table import Target
 
 LEAST_GAIN = 0.1
 """The least share of the predicted time that more stages must save. On an H200 such a prediction is right in nine of
-ten cases (docs/cost-model.md)."""
+ten cases (docs/tuning.md)."""
 NEXT_GAIN = 0.02
 """The least share of the time as written that each further stage must save."""
 _FIXED_BOUNDS = ("slot", "role", "recurrence")
-"""The lower bounds of an interval that no number of versions changes."""
+"""The lower bounds of an interval that do not depend on the number of versions, if there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,30 +75,31 @@ def find_stage_gain(assignment: LayoutAssignment, planned: Sequence[PlannedLoop]
 def _may_pay(
     assignment: LayoutAssignment, loops: Sequence[For], planned: Sequence[PlannedLoop], target: Target
 ) -> bool:
-    """Return whether a loop would save `LEAST_GAIN` of an iteration if its loads were never late. This is much cheaper
-    than a prediction."""
-    by_loop = {IdentityKey(one.loop.loop): one for one in planned}
-    walk, machine = BlockWalk(assignment, target, loops), build_machine(target)
+    """Return whether only its rings hold up a loop, which would save `LEAST_GAIN` of an iteration if its loads were
+    never late. This is much cheaper than a prediction."""
+    waiting = {IdentityKey(one.loop.loop): one for one in planned if _is_held_by_rings(one)}
+    walk, sms = BlockWalk(assignment, target, loops), target.limit("sms")
     for loop in loops:
-        if (one := by_loop.get(IdentityKey(loop))) is None:
+        if (one := waiting.get(IdentityKey(loop))) is None:
             continue
-        nest = build_loop_nest(walk, loop, 1, 1, target.limit("sms"), machine)
-        outer = nest.levels[0]
-        least = _find_least_interval(one)
-        rounds = (outer.latency + outer.transfer + nest.own) // find_most_stages(loop)
-        now, then = max(rounds, one.solution.schedule.ii), max(nest.use, least)
-        if then <= (1 - LEAST_GAIN) * now:
-            return True
+        fixed = (bound.ii for bound in one.solution.bounds.each if bound.kind in _FIXED_BOUNDS)
+        least = max(fixed, default=1) if find_most_stages(loop) > 1 else 1
+        for bytes_read in (0, REREAD):  # of each byte of a tensor, perhaps often enough for the faster rate of L2
+            nest = build_loop_nest(walk, loop, 1, 1, sms, build_machine(target, bytes_read))
+            level = nest.levels[0]
+            late = (level.latency + level.transfer + nest.own) // find_most_stages(loop)
+            then, now = max(nest.use, level.transfer, least), max(late, one.solution.schedule.ii)
+            if then <= (1 - LEAST_GAIN) * now:
+                return True
     return False
 
 
-def _find_least_interval(planned: PlannedLoop) -> int:
-    """Return the interval that a loop cannot go below whatever the number of versions: its own, unless a bound by its
-    rings holds it up."""
+def _is_held_by_rings(planned: PlannedLoop) -> bool:
+    """Return whether only the number of versions keeps a loop from a shorter interval. With one version each iteration
+    waits for its loads."""
     solution = planned.solution
-    if all(bound.kind in _FIXED_BOUNDS for bound in solution.bounds.binding):
-        return solution.schedule.ii
-    return max((bound.ii for bound in solution.bounds.each if bound.kind in _FIXED_BOUNDS), default=1)
+    is_fixed = any(bound.kind in _FIXED_BOUNDS for bound in solution.bounds.binding)
+    return planned.loop.loop.num_stages == 1 or (solution.schedule.ii == solution.bounds.mii and not is_fixed)
 
 
 def _fit_stages(assignment: LayoutAssignment, target: Target, stages: int) -> LayoutAssignment | None:
@@ -128,7 +129,7 @@ def _count_interval(planned: PlannedLoop, stages: int) -> int:
     is. Warpgroups that alternate take longer than their schedule."""
     now, turns = planned.solution.schedule.ii, PING_PONG_CYCLES if planned.loop.groups > 1 else 0
     problem, most = planned.loop.problem, planned.loop.loop.num_stages
-    if stages == most or now == _find_least_interval(planned):
+    if stages == most or not _is_held_by_rings(planned):
         return now + turns
     rings = tuple(replace(ring, max_depth=stages) if ring.max_depth == most else ring for ring in problem.rings)
     saved = compute_bounds(problem).mii - compute_bounds(replace(problem, rings=rings)).mii
