@@ -127,13 +127,13 @@ def _predict_cycles(assignment: LayoutAssignment, planned: Sequence[PlannedLoop]
 def _count_interval(planned: PlannedLoop, stages: int) -> int:
     """Return the cycles between iterations with rings of so many versions: less than now by as much as the lower bound
     is. Warpgroups that alternate take longer than their schedule."""
-    now, turns = planned.solution.schedule.ii, PING_PONG_CYCLES if planned.loop.groups > 1 else 0
+    now, more = planned.solution.schedule.ii, PING_PONG_CYCLES if planned.loop.groups > 1 else 0
     problem, most = planned.loop.problem, planned.loop.loop.num_stages
     if stages == most or not _is_held_by_rings(planned):
-        return now + turns
+        return now + more
     rings = tuple(replace(ring, max_depth=stages) if ring.max_depth == most else ring for ring in problem.rings)
     saved = compute_bounds(problem).mii - compute_bounds(replace(problem, rings=rings)).mii
-    return now - max(saved, 0) + turns
+    return now - max(saved, 0) + more
 
 
 def _count_smem_bytes(planned: PlannedLoop, stages: int) -> int:
