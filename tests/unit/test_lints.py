@@ -310,8 +310,8 @@ def test_loads_that_more_stages_would_hide(defines: dict[str, int]) -> None:
 
 @pytest.mark.parametrize(
     "defines",
-    [{"stages": 4}, {"step": 128, "stages": 2}, {"K": 256}],
-    ids=["its loads are early", "a third stage does not fit", "the loop is short"],
+    [{"stages": 4}, {"step": 128, "stages": 2}, {"K": 256}, {"batch": 1, "M": 256}],
+    ids=["its loads are early", "a third stage does not fit", "the loop is short", "the grid is small"],
 )
 def test_stages_that_would_change_nothing(defines: dict[str, int]) -> None:
     assert found(TRANSPOSED, **defines) == []

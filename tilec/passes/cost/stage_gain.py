@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.tile import For, Stmt
@@ -46,11 +47,14 @@ def find_stage_gain(assignment: LayoutAssignment, planned: Sequence[PlannedLoop]
     """Return the number of stages beyond which no further one pays, if it saves enough; else None.
 
     The kernel must have a producer warp, the same number of stages in all innermost loops, and a known grid. What
-    stages do to blocks of other kernels, which hide each other's loads, is predicted less well.
+    stages do to blocks of other kernels, which hide each other's loads, is predicted less well; and a grid that leaves
+    most multiprocessors idle says little about the sizes that a kernel is written for.
     """
     assignment = replace(assignment, kernel=replace_dynamic_by_static_stride(assignment.kernel, target))
     loops = find_innermost_loops(assignment)
-    if assignment.form != "warp_specialised" or not all(isinstance(extent, int) for extent in assignment.kernel.grid):
+    extents = [extent for extent in assignment.kernel.grid if isinstance(extent, int)]
+    is_known = len(extents) == len(assignment.kernel.grid)
+    if assignment.form != "warp_specialised" or not is_known or 2 * prod(extents) < target.limit("sms"):
         return None
     if len(counts := {loop.num_stages for loop in loops}) != 1:
         return None
