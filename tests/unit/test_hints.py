@@ -8,11 +8,12 @@ import pytest
 from tilec.ir import tile
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
-from tilec.ir.tile import Bind, Kernel, Raster, Var
+from tilec.ir.tile import Bind, Kernel, MinBlocks, Raster, Var
 from tilec.ir.tile_verify.verify import verify_tile
 from tilec.ops.copies.copy import Copy
 from tilec.passes.grid.rasterise import rasterise_blocks
 from tilec.rewriting.fold_constants import compute_expr, fold_expr
+from tilec.support.diagnostics import CompileError
 
 X, Y, Z = Var("x"), Var("y"), Var("z")
 
@@ -126,6 +127,19 @@ def f(A: T.Tensor((64, 24), "float16"), at: T.Tensor((4,), "int32"), n: T.int32)
                 T.copy(A[{row}, {column}], s)
 """)
     assert any(isinstance(stmt, Copy) for stmt in tile.walk_statements(made.body)) == is_inside
+
+
+@pytest.mark.parametrize("count", ["0", "17", "n", "2.0"])
+def test_a_number_of_blocks_that_no_multiprocessor_holds_is_refused(body: Callable[..., Kernel], count: str) -> None:
+    """Sixteen blocks of 128 threads are 2,048."""
+    assert body("T.annotate_min_blocks_per_sm(16)").min_blocks == MinBlocks(16)
+    with pytest.raises(CompileError, match=r"T.annotate_min_blocks_per_sm: `n` must be (from 1 to 16|an integer)"):
+        body(f"n = 17.5\nT.annotate_min_blocks_per_sm({count})")
+
+
+def test_a_number_of_blocks_is_given_once(body: Callable[..., Kernel]) -> None:
+    with pytest.raises(CompileError, match="given twice"):
+        body("T.annotate_min_blocks_per_sm(2)\nT.annotate_min_blocks_per_sm(2)")
 
 
 def test_swizzle_of_a_line_of_blocks_changes_nothing(body: Callable[..., Kernel]) -> None:

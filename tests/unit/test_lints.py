@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -265,6 +266,69 @@ def test_one_tile_alone_does_not_collide(other: str) -> None:
 def test_tiles_that_nobody_wrote_are_not_spoken_of() -> None:
     scan = ('x = T.alloc_fragment((128,), "float32")', "T.copy(X, x)", "T.cumsum(x)", "T.copy(x, X)")
     assert found(kernel('X: T.Tensor((128,), "float32")', *scan)) == []
+
+
+# ---- stages ----------------------------------------------------------------------------------------------------------
+
+TRANSPOSED = """
+import tilelang.language as T
+
+batch, M, N, K, step, stages = 4, 2048, 1536, 4096, 64, 2
+
+@T.prim_func
+def kernel(
+    A: T.Tensor((batch, M, K), "bfloat16"),
+    B: T.Tensor((batch, N, K), "bfloat16"),
+    R: T.Tensor((batch, M, N), "float32"),
+):
+    with T.Kernel(N // 192, M // 128, batch, threads=256) as (bx, by, bz):
+        As = T.alloc_shared((128, step), "bfloat16")
+        Bs = T.alloc_shared((192, step), "bfloat16")
+        acc = T.alloc_fragment((128, 192), "float32")
+        T.clear(acc)
+        for k in T.Pipelined(K // step, num_stages=stages):
+            T.copy(A[bz, by * 128, k * step], As)
+            T.copy(B[bz, bx * 192, k * step], Bs)
+            T.gemm(As, Bs, acc, transpose_B=True)
+        for i, j in T.Parallel(128, 192):
+            R[bz, by * 128 + i, bx * 192 + j] += acc[i, j]
+"""
+
+
+@pytest.mark.parametrize("defines", [{}, {"step": 128, "stages": 1}], ids=str)
+def test_loads_that_more_stages_would_hide(defines: dict[str, int]) -> None:
+    """The stages that the warning names fit, and with them it is gone."""
+    (lint,) = found(TRANSPOSED, **defines)
+    assert lint.code == "too-few-stages" and is_lint(lint.code)
+    assert lint.primary is not None and lint.primary.span.line == 17 and lint.help is not None
+    advised = re.fullmatch(r"write num_stages=(\d), which fits: about (\d+) of 227 KiB of shared memory", lint.help)
+    assert advised is not None and lint.title.startswith(f"with num_stages={advised[1]} this kernel is predicted")
+    stages = int(advised[1])
+    assert stages > defines.get("stages", 2)
+    assert found(TRANSPOSED, **{**defines, "stages": stages}) == []
+
+
+@pytest.mark.parametrize(
+    "defines",
+    [{"stages": 4}, {"step": 128, "stages": 2}, {"K": 256}, {"batch": 1, "M": 256}],
+    ids=["its loads are early", "a third stage does not fit", "the loop is short", "the grid is small"],
+)
+def test_stages_that_would_change_nothing(defines: dict[str, int]) -> None:
+    assert found(TRANSPOSED, **defines) == []
+
+
+def test_stages_of_a_target_that_has_not_been_measured() -> None:
+    assert found(TRANSPOSED, "sm_100a") == []
+
+
+def test_too_few_stages_can_be_silenced_or_refused() -> None:
+    assert found(TRANSPOSED, lint="off") == []
+    observer = driver.Observer()
+    options = CompileOptions(target="sm_90a", silenced=("too-few-stages",))
+    driver.plan_kernel(SourceFile("kernel.tl", TRANSPOSED), options, observer)
+    assert observer.warnings == []
+    with pytest.raises(CompileError, match="too-few-stages"):
+        found(TRANSPOSED, lint="error")
 
 
 # ---- barriers --------------------------------------------------------------------------------------------------------

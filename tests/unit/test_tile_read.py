@@ -116,6 +116,7 @@ kernel all_of_it(A, B, C, n, x), blocks bx < 4, by < max((n + 7) // 8, 1), 128 t
   subtile s: 1, 1
   cluster 2, 1, 1
   raster panels(4, columns)
+  blocks-of-a-multiprocessor 2
   returns B, A
   asks fast-math, unspecialised, without-tma
 

@@ -29,18 +29,19 @@ def emit_module(
     outputs: tuple[str, ...] = (),
     fast_math: bool = False,
     fma: bool = True,
+    min_blocks: int = 1,
 ) -> Module:
     """Return the PTX module of a warp program: one entry, its launch manifest, shared memory and formats.
 
     `.loc` lines name `file`, the kernel's own, and `imported`, the other files of spans. `roles` gives the use of each
     tensor, `outputs` the returned tensors. With fast math the assembler may also fuse products and sums, unless `fma`
-    is False.
+    is False. It leaves a thread no more registers than `min_blocks` on a multiprocessor have.
     """
     made = EntryCode(program, target, imported)
     made.scalars.fast_math, made.scalars.may_fuse = fast_math, fast_math and fma
     body = made.build()
     threads = program.threads
-    directives = [f".reqntid {threads}, 1, 1", ".minnctapersm 1"]
+    directives = [f".reqntid {threads}, 1, 1", f".minnctapersm {min_blocks}"]
     if program.cluster != (1, 1, 1):
         directives.append(f".reqnctapercluster {', '.join(map(str, program.cluster))}")
     params = [_make_param(p) for p in program.params]

@@ -28,6 +28,7 @@ _DECLARATION = re.compile(
 )
 _CLUSTER = re.compile(r"cluster (\d+), (\d+), (\d+)")
 _RASTER = re.compile(r"raster (?:none|panels\((\d+), (rows|columns)\))")
+_MIN_BLOCKS = re.compile(r"blocks-of-a-multiprocessor (\d+)")
 _PINNED = re.compile(r"layout ([\w.]+): (.*)")
 _SUBTILE = re.compile(r"subtile ([\w.]+): (\d+(?:, \d+)*)")
 _LOOP = re.compile(r"for (.*) in (serial|pipelined|unroll|parallel)\((.*)\):")
@@ -140,7 +141,7 @@ class _KernelParser:
         self.buffers = {b.name: b for b in declared if isinstance(b, tile.Buffer)}
         self.vars = {v.name: v for v in (*params, *block_vars, tile.THREAD, tile.WARPGROUP) if isinstance(v, tile.Var)}
         layouts, subtiles = tuple(self.read_layout_annotations()), tuple(self.read_subtiles())
-        cluster, raster = self.read_cluster(), self.read_raster()
+        cluster, raster, min_blocks = self.read_cluster(), self.read_raster(), self.read_min_blocks()
         outputs = self.read_names("returns", tuple(p.name for p in params if isinstance(p, tile.Buffer)))
         asks = self.read_names("asks", get_args(tile.KernelOption))
         body = self.read_body(1)
@@ -162,6 +163,7 @@ class _KernelParser:
             cluster,
             raster,
             subtiles,
+            min_blocks,
         )
 
     def take_line(self, pattern: re.Pattern[str]) -> tuple[re.Match[str], _SourceLine] | None:
@@ -194,6 +196,13 @@ class _KernelParser:
             return None
         found, line = taken
         return tile.Raster(int(found[1] or 0), found[2] != "columns", line.span)
+
+    def read_min_blocks(self) -> tile.MinBlocks | None:
+        """Return the requested number of blocks from its line and move past it; None where the next line is none."""
+        if (taken := self.take_line(_MIN_BLOCKS)) is None:
+            return None
+        found, line = taken
+        return tile.MinBlocks(int(found[1]), line.span)
 
     def read_names(self, word: str, known: tuple[T, ...]) -> tuple[T, ...]:
         """Return the names on a line that begins with `word`, and move past it; empty without such a line, an error if

@@ -55,6 +55,8 @@ def _kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
     if (raster := kernel.raster) is not None:
         direction = "rows" if raster.by_rows else "columns"
         yield f"  raster {f'panels({raster.panel}, {direction})' if raster.panel else 'none'}"
+    if kernel.min_blocks is not None:
+        yield f"  blocks-of-a-multiprocessor {kernel.min_blocks.count}"
     if kernel.outputs:
         yield f"  returns {', '.join(kernel.outputs)}"
     if kernel.asks:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tilec.driver.build import Library
     from tilec.driver.machine_code import LoopCode
+    from tilec.driver.observer import Observer
     from tilec.passes.cost.report import Report
     from tilec.report.viewer import IndexRow
 
@@ -41,6 +42,11 @@ if TYPE_CHECKING:
     "targets, or with a / at its end, the folder of their pages and of an index.",
 )
 @click.option("--counters", is_flag=True, help="Also simulate, and print the figures under Nsight Compute's names.")
+@click.option(
+    "--tiles",
+    is_flag=True,
+    help="Also compile the most promising other tile edges, and warn [slow-tile] where one is predicted to be faster.",
+)
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
 @click.option(
     "--contents",
@@ -69,7 +75,9 @@ def report(
             fail_usage(f"--{option} needs a single kernel file and a single target")
     from tilec.cli.commands.emulate import parse_size
 
-    wanted = _Wanted(html, counters, dict(map(parse_size, sizes)), dict(map(_parse_contents, contents)))
+    wanted = _Wanted(
+        html, counters, given.pop("tiles"), dict(map(parse_size, sizes)), dict(map(_parse_contents, contents))
+    )
     if watch:
         run_and_watch(lambda: _report_kernels(kernels, wanted, given))
     _report_kernels(kernels, wanted, given)
@@ -77,11 +85,12 @@ def report(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The place of pages, whether kernels are simulated too, the sizes that they are launched with, and the known
-    contents of tensors."""
+    """The place of pages, whether kernels are simulated too, whether other tiles are tried, the sizes that kernels are
+    launched with, and the known contents of tensors."""
 
     html: str | None
     counters: bool
+    tiles: bool
     sizes: dict[str, int]
     contents: dict[str, int | tuple[int, ...]]
 
@@ -150,6 +159,8 @@ def _report_page(
     library = driver.build_library(source, options, observer)
     codes = driver.find_library_loop_codes(library)
     reports = driver.build_reports(library, wanted.sizes, wanted.contents, codes)
+    if wanted.tiles and len(reports) == 1:
+        _warn_of_tile(source, options, reports[0], wanted, observer)
     show_diagnostics(observer.warnings, source)
     for each in reports:
         show_tables([*make_report_tables(each), *make_loop_code_tables(each.kernel, codes)])
@@ -168,6 +179,21 @@ def _report_page(
     traces = [json.loads(plan.trace)["tilec"] for plan in library.plans]
     data = build_page_data(source, options, library, reports, codes, observer.warnings)
     return {page: build_viewer_page(traces, data).encode()}
+
+
+def _warn_of_tile(
+    source: SourceFile, options: CompileOptions, written: Report, wanted: _Wanted, observer: Observer
+) -> None:
+    """Give the observer a warning if the kernel as `written` is predicted to be slower than with another tile edge."""
+    from tilec.driver import build as driver
+    from tilec.tune.tiles import find_faster_tile
+
+    def report_library(library: Library) -> Report:
+        """Predict a variant for the sizes and contents that the kernel is reported for."""
+        return driver.build_reports(library, wanted.sizes, wanted.contents)[0]
+
+    if (warning := find_faster_tile(source, options, written, report_library)) is not None:
+        observer.warn(warning, options)
 
 
 def make_report_tables(report: Report) -> Iterator[RenderableType]:

@@ -34,6 +34,13 @@ def emit_ptx(
         outputs=source_kernel.outputs,
         fast_math="fast-math" in source_kernel.asks,
         fma=options.fma,
+        min_blocks=_count_min_blocks(program, source_kernel),
     )
     check_assembler_work(assignment, sum(len(entry.body) for entry in module.entries))
     return module
+
+
+def _count_min_blocks(program: Program, kernel: Kernel) -> int:
+    """Return how many blocks are to fit a multiprocessor: one where roles move registers, which takes all of them."""
+    moves_registers = any(role.registers is not None for role in program.roles)
+    return 1 if kernel.min_blocks is None or moves_registers else kernel.min_blocks.count

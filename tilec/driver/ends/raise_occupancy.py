@@ -45,7 +45,8 @@ def raise_occupancy(file: FileState, observer: Observer) -> FileState:
     except InternalError:
         return file  # `assemble-cubin` says so, when the PTX is there as evidence
     reports = {report.name: report for report in assembled.entries}
-    target, free = file.kernels[0].target, [entry.name for entry in file.module.entries if _may_change(entry)]
+    target, stated = file.kernels[0].target, {work.kernel.name for work in file.kernels if work.kernel.min_blocks}
+    free = [entry.name for entry in file.module.entries if _may_change(entry) and entry.name not in stated]
     wanted = {
         manifest.entry: blocks
         for manifest in manifests_in_module(file.module)
@@ -84,7 +85,7 @@ def _count_possible_blocks(manifest: Manifest, report: EntryReport, target: Targ
 
 
 def _may_change(entry: Entry) -> bool:
-    """Return whether no role sets its registers and the kernel itself requests no number of blocks."""
+    """Return whether no role of an entry sets its registers."""
     return _ONE_BLOCK in entry.directives and not any(
         isinstance(item, Instruction) and item.opcode.startswith("setmaxnreg") for item in entry.body
     )

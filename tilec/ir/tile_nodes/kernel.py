@@ -59,6 +59,14 @@ class Raster:
     span: Span = field(default=NOWHERE, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class MinBlocks:
+    """The least number of blocks that the kernel's author wants to share a multiprocessor."""
+
+    count: int
+    span: Span = field(default=NOWHERE, compare=False)
+
+
 CLUSTER_RANK = Var("%rank")
 """The block's rank in its cluster, x fastest: a block index of kernels that ask for it."""
 
@@ -71,7 +79,8 @@ class Kernel:
     """A kernel in tile IR. `params` are in launch order: global buffers and scalar variables, among them those that
     extents depend on. `grid` and `block_vars` are x, y, z, as many as written. `outputs` are the tensors that the file
     says it returns, in that order; `asks` are its compiler options; `raster` is the order of blocks that it states
-    (None: left open); `subtiles` are the tiles that it splits into parts."""
+    (None: left open); `subtiles` are the tiles that it splits into parts; `min_blocks` is the number of blocks that it
+    wants to share a multiprocessor (None: left open)."""
 
     name: str
     params: tuple[Buffer | Var, ...]
@@ -87,6 +96,7 @@ class Kernel:
     cluster: Cluster = NO_CLUSTER
     raster: Raster | None = None
     subtiles: tuple[Subtile, ...] = ()
+    min_blocks: MinBlocks | None = None
 
     @property
     def workspaces(self) -> tuple[Buffer, ...]:

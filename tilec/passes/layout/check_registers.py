@@ -62,7 +62,11 @@ def refuse_fragments(assignments: Sequence[LayoutAssignment]) -> NoReturn:
     parts = [part for assignment in assignments for part in assignment.kernels]
     most = max(parts, key=lambda part: sum(_count_registers(part).values()))
     threads = max(assignment.block_threads for assignment in assignments)
-    _refuse_fragments(most, f"and products cannot spill theirs: each of {threads} threads has too few")
+    wanted = most.kernel.min_blocks
+    fewer = (
+        None if wanted is None else Label(wanted.span, f"{wanted.count} blocks are to share those of a multiprocessor")
+    )
+    _refuse_fragments(most, f"and products cannot spill theirs: each of {threads} threads has too few", fewer)
 
 
 def _count_registers(assignment: LayoutAssignment) -> dict[str, int]:
@@ -74,8 +78,9 @@ def _count_registers(assignment: LayoutAssignment) -> dict[str, int]:
     return {name: -(-count // 32) for name, count in bits.items()}
 
 
-def _refuse_fragments(assignment: LayoutAssignment, why: str) -> NoReturn:
-    """Raise the error that a kernel's fragments take too many registers, pointing at the largest ones."""
+def _refuse_fragments(assignment: LayoutAssignment, why: str, fewer: Label | None = None) -> NoReturn:
+    """Raise the error that a kernel's fragments take too many registers, pointing at the largest ones, and at what
+    leaves it `fewer`."""
     taken, known = _count_registers(assignment), {buffer.name: buffer for buffer in assignment.kernel.buffers}
     largest = sorted(taken, key=lambda name: (-taken[name], name))[:_MAX_SHOWN]
     first, *others = (Label(known[n].span, f"{n}: {taken[n]} registers of each thread") for n in largest)
@@ -84,6 +89,6 @@ def _refuse_fragments(assignment: LayoutAssignment, why: str) -> NoReturn:
         f"the fragments take {sum(taken.values())} registers of a thread, {why}",
         first.span,
         first.text,
-        secondary=tuple(others),
-        help="use smaller tiles, or more threads to share them",
+        secondary=(*others, *([] if fewer is None else [fewer])),
+        help="use smaller tiles, or more threads to share them" if fewer is None else "request fewer blocks",
     )

@@ -1,5 +1,6 @@
 """bank-conflict: two alias groups access shared memory at once, both in patterns that their layouts serve slowly.
 address-latency: address arithmetic makes the compute side look long, and so hides that loads need more stages.
+too-few-stages: a loop waits for its loads, and more versions of its tiles fit shared memory and pay.
 schedule-not-proven: the solver ended with a schedule that may not be optimal.
 """
 
@@ -12,7 +13,8 @@ from tilec.analysis.rings import is_load
 from tilec.analysis.usage import list_expressions
 from tilec.driver.lints.registry import SCHEDULE, register_lint, register_warning
 from tilec.ir import tile
-from tilec.ir.tile import Parallel, TileOp, walk_statements
+from tilec.ir.tile import For, Parallel, TileOp, walk_statements
+from tilec.passes.cost.stage_gain import find_stage_gain
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.shared.atoms import Sweep, compute_conflict_factor, find_shared_accesses
 from tilec.passes.layout.shared.lane_addresses import find_conflict_factors as conflicts_of_nest
@@ -24,6 +26,7 @@ from tilec.passes.state import KernelState
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 from tilec.support.diagnostics import Diagnostic, Label, make_warning
+from tilec.support.display import show_share
 from tilec.support.source import Span
 from tilec.target.table import Target
 
@@ -174,6 +177,31 @@ def _count_index_instructions(index: tile.Expr, nest: tile.Parallel) -> int:
             is_power = isinstance(by, int) and by > 0 and by & (by - 1) == 0
             found += 0 if is_power else _DIVIDE_BY_VALUE if by is None else _DIVIDE_BY_CONSTANT
     return found
+
+
+@register_lint(SCHEDULE, "too-few-stages")
+def find_too_few_stages(work: KernelState) -> Iterator[Diagnostic]:
+    """Yield a warning if the kernel's own `num_stages` makes its loops wait for loads, and a larger one pays.
+
+    Only for targets with wgmma: on an H200 it has been measured how often the prediction is right.
+    """
+    if not work.target.has("wgmma") or work.assignment.roles or work.options.schedule is not None:
+        return
+    spans = {planned.loop.loop.span for planned in work.loops}
+    loops = (stmt for stmt in walk_statements(work.source_kernel.body) if isinstance(stmt, For))
+    written = [loop for loop in loops if loop.span in spans]
+    numbers = {loop.num_stages for loop in written}
+    is_limited = numbers != {planned.loop.loop.num_stages for planned in work.loops}  # by the compiler
+    if is_limited or None in numbers or any(loop.stage is not None for loop in written):
+        return
+    if (gain := find_stage_gain(work.assignment, work.loops, work.target)) is not None:
+        first, *others = written
+        title = f"with num_stages={gain.stages} this kernel is predicted to take {show_share(gain.share)} less time"
+        label = f"with num_stages={first.num_stages} the loads of this loop come too late"
+        again = tuple(Label(loop.span, "and of this one") for loop in others)
+        kib, limit = -(-gain.smem_bytes // 1024), work.target.limit("smem_bytes_per_cta") // 1024
+        advice = f"write num_stages={gain.stages}, which fits: about {kib} of {limit} KiB of shared memory"
+        yield make_warning("too-few-stages", title, first.span, label, secondary=again, help=advice)
 
 
 @register_warning(SCHEDULE)

@@ -1,4 +1,5 @@
 """barriers-exhausted: more named barriers, or waits at them carried from one iteration to the next, than allowed.
+hint-not-used: blocks are to share a multiprocessor, and each takes it whole.
 not-verified: the verifier of warp programs gave up on a role before its end.
 """
 
@@ -47,6 +48,17 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
             label = f"all its warps wait for one another before lines {', '.join(map(str, lines))}"
             advice = "fill all tiles, then read them, so that they share a barrier; or keep values in fragments"
             yield make_warning("barriers-exhausted", title, loop.span, label, help=advice)
+
+
+@register_warning(WARP)
+def find_unused_block_counts(work: KernelState) -> Iterator[Diagnostic]:
+    """Yield a warning if a kernel requests several blocks of a multiprocessor, and its roles move registers."""
+    wanted = work.source_kernel.min_blocks
+    if wanted is not None and wanted.count > 1 and any(role.registers is not None for role in work.program.roles):
+        title = "T.annotate_min_blocks_per_sm has no effect"
+        why = "warps of this kernel hand registers to others, and a block has the multiprocessor to itself"
+        advice = 'T.annotate_pass_configs({"tl.disable_warp_specialized": True}) keeps all warps alike'
+        yield make_warning("hint-not-used", title, wanted.span, why, help=advice)
 
 
 def _walk_operations(body: tuple[warp.Operation, ...], depth: int = 0) -> Iterator[tuple[warp.Operation, int]]:

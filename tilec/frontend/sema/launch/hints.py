@@ -28,8 +28,8 @@ from tilec.support.source import Span
 class Hints:
     """The hints of a kernel so far. `raster` is the order of the blocks; `tensors` maps the elements of tensors with a
     layout to their places, `out_of_bounds_fill` has the values outside tensors; `subtiles` splits tiles into parts;
-    `asks` are options of the compiler, `stages` those of the loads of tiles. `views` maps the kernel's views, by name,
-    to their buffers; a block has so many `threads`."""
+    `asks` are options of the compiler, `stages` those of the loads of tiles; `min_blocks` blocks are to share a
+    multiprocessor. `views` maps the kernel's views, by name, to their buffers; a block has so many `threads`."""
 
     raster: tile.Raster | None = None
     layouts: dict[tile.Buffer, tile.LayoutAnnotation] = field(default_factory=dict)
@@ -38,10 +38,14 @@ class Hints:
     subtiles: dict[tile.Buffer, tile.Subtile] = field(default_factory=dict)
     asks: list[tile.KernelOption] = field(default_factory=list)
     stages: list[StageRequest] = field(default_factory=list)
+    min_blocks: tile.MinBlocks | None = None
     views: Mapping[str, tile.Buffer] = field(default_factory=dict)
     threads: int = 1024
 
 
+MAX_RESIDENT_THREADS, MIN_BLOCK_THREADS = 2048, 64
+"""The most threads of a multiprocessor on any target, and the fewest of a block with which all of them are in use: a
+multiprocessor has at most 32 blocks."""
 HintKeeper = Callable[[Hints, Call, Warn], None]
 
 
@@ -225,6 +229,17 @@ def _annotate_pass_configs(hints: Hints, call: Call, warn: Warn) -> None:
     hints.asks += read_pass_configs(call["configs"], warn)
 
 
+def _annotate_min_blocks(hints: Hints, call: Call, warn: Warn) -> None:
+    """Record the number of blocks of T.annotate_min_blocks_per_sm; refuse a second one, and more than fit threads."""
+    count, most = call.read_integer("n"), MAX_RESIDENT_THREADS // max(hints.threads, MIN_BLOCK_THREADS)
+    if not 1 <= count <= max(most, 1):
+        call.refuse("n", f"from 1 to {max(most, 1)}: so many blocks of {hints.threads} threads fit a multiprocessor")
+    if hints.min_blocks is not None:
+        first = Label(hints.min_blocks.span, "first here")
+        raise_error("duplicate-argument", f"{call.name} is given twice", call.span, secondary=(first,))
+    hints.min_blocks = tile.MinBlocks(count, call.span)
+
+
 PIPELINE_METHOD = Signature(".pipeline", (Parameter("stage"),))
 """`tile.pipeline(stage=3)`."""
 
@@ -305,8 +320,10 @@ HINTS: dict[str, Hint] = {
               "Set the share of a tensor that stays in the L2 cache.",
               _ignore_hint("the launch sets the L2 policy, not the kernel")),
         _make_hint("annotate_min_blocks_per_sm", (_P("n"),),
-              "Set the number of blocks that should fit a multiprocessor.",
-              _ignore_hint("tilec sets registers from the schedule")),
+              "Set the number of blocks that should fit a multiprocessor: a thread gets no more registers than that "
+              "leaves it, and the assembler spills what is beyond. Without this the compiler chooses. It has no effect "
+              "where warps hand registers to others: a block then takes the multiprocessor whole.",
+              _annotate_min_blocks),
         _make_hint("annotate_restrict_buffers", (_P("buffers"),),
               "Name tensors that may overlap.",
               _ignore_hint("tilec assumes that a tensor that is written overlaps no other")),

@@ -138,7 +138,7 @@ def _build_kernel(
     built = tile.Kernel(
         function.name, resolve_pointers(context, params()), shape.grid, shape.block_vars, context.threads, buffers,
         statements, function.name_span, tuple(hints.layouts.values()), cluster=context.cluster, raster=hints.raster,
-        subtiles=tuple(hints.subtiles.values()),
+        subtiles=tuple(hints.subtiles.values()), min_blocks=hints.min_blocks,
     )  # fmt: skip
     built = fill_out_of_bounds_reads(built, hints.out_of_bounds_fill, context.unique.take)
     built = replace_entry_tensors(built, context.entries)
