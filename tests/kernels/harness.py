@@ -55,7 +55,8 @@ def agrees(
     source, made = built(path, target, strategy, opt_level, entry, **defines)
     if strategy == "auto" and strict:  # no spill, no serialised wgmma, every schedule proven
         # How often warps meet, and how long they wait, is a matter of speed.
-        unexpected = [w.title for w in made.warnings if w.code not in ("barriers-exhausted", "assembled-interval")]
+        of_speed = ("barriers-exhausted", "assembled-interval", "too-few-stages")
+        unexpected = [w.title for w in made.warnings if w.code not in of_speed]
         assert not unexpected
     for seed in seeds:
         case = hashlib.sha256(repr((source.text, entry, defines, seed, made.ptx)).encode()).digest()

@@ -107,7 +107,7 @@ def _predict_microseconds(build: Build, sizes: tuple[str, ...], blocks: int) -> 
     if blocks:
         return None
     report = build_report(build, dict(map(parse_size, sizes)))
-    return None if report.assumes_sizes else report.at(report.after_launch)
+    return None if report.assumes_sizes else report.after_launch
 
 
 def simulate_kernel_file(

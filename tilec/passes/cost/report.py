@@ -157,10 +157,9 @@ class Report:
         return max(self.by_levels, self.by_schedule, key=self.at)
 
     @property
-    def after_launch(self) -> Prediction:
-        """The predicted time from the start of the first block on."""
-        start, found = self.launch_cycles, self.predicted
-        return Prediction(found.compute - start, found.memory - start, found.waves, found.misses)
+    def after_launch(self) -> float:
+        """The predicted microseconds from the start of the first block on."""
+        return self.at(self.predicted) - self.launch_cycles / self.loaded_clock_mhz
 
     @property
     def achieved(self) -> float:
