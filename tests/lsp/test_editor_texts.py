@@ -123,8 +123,8 @@ def test_strings_and_comments_are_no_code() -> None:
 def test_the_language_under_another_name() -> None:
     text = "import tilelang.language as tl\n"
     assert vocabulary.canonical_name("tl.copy", text) == "T.copy"
-    assert vocabulary.word_at("x = tl.copy(a)", 6) == ("tl", 5)
-    assert vocabulary.word_at("x = tl.copy(a)", 9) == ("tl.copy", 5)
+    assert vocabulary.find_word_at("x = tl.copy(a)", 6) == ("tl", 5)
+    assert vocabulary.find_word_at("x = tl.copy(a)", 9) == ("tl.copy", 5)
     assert "copy" in dict(vocabulary.language_members("tl.", text))
     assert dict(vocabulary.language_members("np.", text)) == {}
 

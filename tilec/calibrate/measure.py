@@ -24,8 +24,8 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 PROBES: tuple[Probe, ...] = (
-    *arithmetic.arithmetic_probes(), *tensor.tensor_probes(), *shared.shared_probes(),
-    *thread_barriers.barrier_probes(), *copies.copy_probes(),
+    *arithmetic.build_arithmetic_probes(), *tensor.build_tensor_probes(), *shared.build_shared_probes(),
+    *thread_barriers.build_barrier_probes(), *copies.build_copy_probes(),
 )  # fmt: skip
 SCHEMA = 1
 REPEATS = 15

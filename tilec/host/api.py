@@ -271,7 +271,7 @@ class Kernel:
         self.__signature__ = self._python_signature()
 
     def __repr__(self) -> str:
-        known = self.shape_scalars()
+        known = self.list_shape_scalars()
         written = (f"{n}: {t}" + " from the arrays" * (n in known) for n, t in self._types().items())
         return f"<tilec kernel {self.manifest.entry}({', '.join(written)}) for {self.manifest.target}>"
 
@@ -298,7 +298,7 @@ class Kernel:
         """Return the text of a call's signature, with brackets around parameters that follow from the arrays'
         shapes.
         """
-        known = self.shape_scalars()
+        known = self.list_shape_scalars()
         written = (f"[{name}]" if name in known else name for name in self.parameters())
         return f"{self.manifest.entry}({', '.join(written)})"
 
@@ -306,7 +306,7 @@ class Kernel:
         """Return a call's `inspect.Signature`: parameters that follow from shapes, and `stream`, are optional
         keywords.
         """
-        kind, known = inspect.Parameter, self.shape_scalars()
+        kind, known = inspect.Parameter, self.list_shape_scalars()
         needed = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self.parameters() if name not in known]
         others = dict.fromkeys([*(name for name in self.parameters() if name in known), "stream"])
         optional = [kind(name, kind.KEYWORD_ONLY, default=None) for name in others]
@@ -347,8 +347,8 @@ class Kernel:
                 views[name] = self._make_view(name, value, handle)
             else:
                 scalars[name] = _check_scalar(name, value, self.manifest)
-        shapes = {name: _element_shape(tensors[name], one) for name, one in views.items()}
-        shapes |= {name: _element_shape(tensors[name], one) for name, one in listed.items()}
+        shapes = {name: _compute_element_shape(tensors[name], one) for name, one in views.items()}
+        shapes |= {name: _compute_element_shape(tensors[name], one) for name, one in listed.items()}
         sizes = self.manifest.sizes(shapes, scalars)
         for name, one in views.items():
             _check_view(tensors[name], one, sizes)
@@ -366,7 +366,7 @@ class Kernel:
         """
         order = self.parameters()
         if len(args) + len(named) < len(order):
-            order = tuple(name for name in order if name not in self.shape_scalars() or name in named)
+            order = tuple(name for name in order if name not in self.list_shape_scalars() or name in named)
         positional = [name for name in order if name not in named]
         strange = [name for name in named if name not in self.parameters()]
         if len(args) != len(positional) or strange:
@@ -389,7 +389,7 @@ class Kernel:
         missing = [repr(name) for name in order if name not in named][len(args) :]
         return f"missing {len(missing)} required argument{'s' * (len(missing) > 1)}: {', '.join(missing)}"
 
-    def shape_scalars(self) -> set[str]:
+    def list_shape_scalars(self) -> set[str]:
         """Return the names of the scalars that occur in tensors' shapes."""
         return {name for tensor in self.manifest.tensors for size in tensor.shape for name in scalar_names(size)}
 
@@ -547,7 +547,7 @@ def _check_scalar(name: str, value: object, manifest: Manifest) -> Number:
     return value
 
 
-def _element_shape(tensor: TensorInfo, one: View | tables.TableArgument) -> tuple[int, ...]:
+def _compute_element_shape(tensor: TensorInfo, one: View | tables.TableArgument) -> tuple[int, ...]:
     """Return an array's shape in elements: as given, but twice the last extent for four-bit ones, two in a byte."""
     per_byte = TYPES_BY_NAME[tensor.dtype].per_byte
     if tensor.table == len(one.shape):

@@ -362,7 +362,7 @@ def _collect_arguments(manifests: Sequence[Manifest], prefixes: tuple[str, ...])
                 case PointerParam(name):
                     tensor = manifest.tensor(name)
                     into = lent if tensor.role in ("workspace", "zeroed") else own
-                    into.setdefault(name, Argument(name, _pointer_type(tensor)))
+                    into.setdefault(name, Argument(name, _build_pointer_type(tensor)))
                 case ScalarParam(name):  # 16-bit floats are passed as their bits
                     own.setdefault(name, Argument(name, _NUMBERS.get(scalars[name].dtype, "uint16_t")))
                 case TensorMapParam():
@@ -389,7 +389,7 @@ def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _pointer_type(tensor: TensorInfo) -> str:
+def _build_pointer_type(tensor: TensorInfo) -> str:
     """Return the C type of a pointer to a tensor: const for an input, `void *` for scratch memory and unknown
     elements. That of a table of addresses is a pointer to pointers.
     """

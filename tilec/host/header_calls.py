@@ -67,7 +67,11 @@ class Argument:
 
 def check_function(function: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
     """Return the C function that returns a message for the first wrong argument of a call, or NULL."""
-    checks = (*_size_checks(manifest, names), *_tensor_checks(manifest, names), *_grid_checks(manifest, names))
+    checks = (
+        *_build_size_checks(manifest, names),
+        *_build_tensor_checks(manifest, names),
+        *_grid_checks(manifest, names),
+    )
     # The first check of each condition.
     lines = [*{wrong: (wrong, message) for wrong, message in reversed(checks)}.values()][::-1]
     looked_at = {word for wrong, _ in lines for word in re.findall(r"\w+", wrong)}
@@ -82,24 +86,24 @@ def _c_string(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _build_size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield C conditions, with messages, for wrong sizes: zero divisors, negative or too large extents."""
     divisors = {b for size in manifest.extents() for b in _find_divisors(size)}
     for divisor in sorted(divisors, key=sizes.format_size):
         yield f"{_c_expression(divisor, names)} == 0", f"{sizes.format_size(divisor)} is 0, and a size is divided by it"
     for tensor in manifest.tensors:
         for axis, size in enumerate(tensor.shape):
-            if _value_range(size, manifest)[0] < 0:
+            if _find_value_range(size, manifest)[0] < 0:
                 what = f"{sizes.format_size(size)}, extent {axis} of {tensor.name}, is negative"
                 yield f"{_c_expression(size, names)} < 0", what
             for part in sizes.nested_sizes(size):
-                if _value_range(part, manifest)[1] > sizes.MOST_ELEMENTS:
+                if _find_value_range(part, manifest)[1] > sizes.MOST_ELEMENTS:
                     what = f"{sizes.format_size(part)}, of extent {axis} of {tensor.name},"
                     wrong = f"{_c_expression(part, names)} > {sizes.MOST_ELEMENTS}"
                     yield wrong, f"{what} is more than {sizes.MOST_ELEMENTS}"
 
 
-def _value_range(size: Size, manifest: Manifest) -> tuple[int, int]:
+def _find_value_range(size: Size, manifest: Manifest) -> tuple[int, int]:
     """Return the smallest and largest value of a size: of its scalar's type, of int64 for a formula, or the number."""
     if isinstance(size, int):
         return size, size
@@ -116,20 +120,20 @@ def _find_divisors(size: Size) -> Iterator[Size]:
             yield part[2]
 
 
-def _tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _build_tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield C conditions, with messages, for unusable tensors: null, misaligned, or wrong for a tensor map."""
     for tensor in _passed_tensors(manifest):
         name, there = names[tensor.name], _non_emptiness_prefix(tensor, names)
         yield f"{there}{name} == NULL", f"{tensor.name} is NULL"
         least = POINTER_ALIGNMENT if tensor.table else ALIGNMENT
         yield f"{there}(uintptr_t){name} % {least} != 0", f"{tensor.name} is not aligned to {least} bytes"
-    for tensor in (t for t in manifest.tensors if any(_tensor_maps(manifest, t))):
+    for tensor in (t for t in manifest.tensors if any(_find_tensor_maps(manifest, t))):
         there, bytes_each = _non_emptiness_prefix(tensor, names), TYPES_BY_NAME[tensor.dtype].bytes
         for axis, size in enumerate(tensor.shape):
-            if _value_range(size, manifest)[1] > 1 << 32:
+            if _find_value_range(size, manifest)[1] > 1 << 32:
                 what = f"extent {axis} of {tensor.name} is larger than 2**32"
                 yield f"{there}{_c_expression(size, names)} > 4294967296", what
-        for axis, step in enumerate(_element_strides(tensor)[:-1]):
+        for axis, step in enumerate(_find_element_strides(tensor)[:-1]):
             if isinstance(step, int):
                 continue
             stride = f"{bytes_each} * {_c_expression(step, names)}"
@@ -142,7 +146,7 @@ def _grid_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple
     """Yield C conditions, with messages, for a grid with too many blocks or one that clusters do not divide."""
     most = (2147483647, 65535, 65535)
     for axis, size, cluster, limit in zip("xyz", manifest.grid, manifest.cluster, most, strict=True):
-        if _value_range(size, manifest)[1] > limit:
+        if _find_value_range(size, manifest)[1] > limit:
             what = f"more than {limit} blocks along {axis}: {sizes.format_size(size)}"
             yield f"{_c_expression(size, names)} > {limit}", what
         if cluster > 1 and not isinstance(size, int):
@@ -155,14 +159,14 @@ def _passed_tensors(manifest: Manifest) -> list[TensorInfo]:
     return [manifest.tensor(p.tensor) for p in manifest.params if isinstance(p, PointerParam)]
 
 
-def _tensor_maps(manifest: Manifest, tensor: TensorInfo) -> Iterator[TensorMapParam]:
+def _find_tensor_maps(manifest: Manifest, tensor: TensorInfo) -> Iterator[TensorMapParam]:
     """Yield the kernel's tensor-map parameters for this tensor."""
     return (p for p in manifest.params if isinstance(p, TensorMapParam) and p.tensor == tensor.name)
 
 
 def may_be_empty(manifest: Manifest) -> bool:
     """Return whether any tensor that has a tensor map may have no elements for some sizes."""
-    return any(_emptiness_condition(t, {}) != "0" for t in manifest.tensors if any(_tensor_maps(manifest, t)))
+    return any(_emptiness_condition(t, {}) != "0" for t in manifest.tensors if any(_find_tensor_maps(manifest, t)))
 
 
 def _emptiness_condition(tensor: TensorInfo, names: Mapping[str, str]) -> str:
@@ -239,7 +243,7 @@ def _clear_tensor(tensor: TensorInfo, names: Mapping[str, str]) -> tuple[str, ..
     """Return the C lines that fill a zeroed tensor's memory with 0 on the stream, and leave on an error."""
     return (
         f"    status = kernel->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t){names[tensor.name]}, 0, "
-        f"(size_t)({_byte_count(tensor, names)}), stream);",
+        f"(size_t)({_build_byte_count(tensor, names)}), stream);",
         "    if (status != CUDA_SUCCESS) return status;",
     )
 
@@ -250,7 +254,7 @@ def _encode_map(index: int, tensor: TensorInfo, param: TensorMapParam, names: Ma
     """
     rank, size = len(tensor.shape), TYPES_BY_NAME[tensor.dtype].bytes
     extents = [_c_expression(e, names) for e in reversed(tensor.shape)]
-    strides = [f"{size} * {_c_expression(step, names)}" for step in reversed(_element_strides(tensor)[:-1])]
+    strides = [f"{size} * {_c_expression(step, names)}" for step in reversed(_find_element_strides(tensor)[:-1])]
     if rank == 1:  # the driver refuses a null array: pretend a second dimension
         strides = [f"({size} * {extents[0]} + {EMPTY_BYTES - 1}) / {EMPTY_BYTES} * {EMPTY_BYTES}"]
     address = f"(void *){names[tensor.name]}"
@@ -310,14 +314,14 @@ def scratch_function(
     used = dict.fromkeys(n for _, t in found for size in t.shape for n in sizes.scalar_names(size))
     names = {n: arguments[n].name for n in used}
     declared = "".join(f", {arguments[n].declared}" for n in used)
-    cases = "\n".join(f"    case {i}: return (size_t)({_byte_count(t, names)});" for i, t in found)
+    cases = "\n".join(f"    case {i}: return (size_t)({_build_byte_count(t, names)});" for i, t in found)
     comment = f"/* What `{name}` of {entry}_launch must have room for; what it holds does not matter. */\n"
     signature = f"size_t {entry}_{name}_bytes(const {entry}_kernel *kernel{declared})"
     body = f"    switch (kernel->variant) {{\n{cases}\n    default: return 0;\n    }}\n"
     return Function(signature, body, comment=comment)
 
 
-def _byte_count(tensor: TensorInfo, names: Mapping[str, str]) -> str:
+def _build_byte_count(tensor: TensorInfo, names: Mapping[str, str]) -> str:
     """Return a C expression of a tensor's size in bytes, at least `EMPTY_BYTES`."""
     factors = (TYPES_BY_NAME[tensor.dtype].bytes, *tensor.shape)
     product = " * ".join(_c_expression(factor, names) for factor in factors)
@@ -340,7 +344,7 @@ def _c_expression(size: Size, names: Mapping[str, str]) -> str:
     return f"tilec_{name}({left}, {right})"
 
 
-def _element_strides(tensor: TensorInfo) -> Shape:
+def _find_element_strides(tensor: TensorInfo) -> Shape:
     """Return a tensor's strides in elements, perhaps formulas: the declared ones, or a row-major array's."""
     if tensor.strides is not None:
         return tensor.strides

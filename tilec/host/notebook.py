@@ -26,12 +26,12 @@ def kernel_html(
         f"<b>{escape(signature)}</b> for {escape(manifest.target)}",
         _table_html(_PARAMETERS, parameters),
         _table_html(_LAUNCH, [launch]),
-        *map(_loop_html, loops),
+        *map(_render_loop, loops),
     ]
     return f"<div>{''.join(parts)}</div>"
 
 
-def _loop_html(loop: Mapping[str, Any]) -> str:
+def _render_loop(loop: Mapping[str, Any]) -> str:
     """Return HTML of one pipelined loop: interval, status and limiting bound, then tables of statements and rings."""
     binding = "; ".join(bound["culprit"] for bound in loop["bounds"] if bound["binds"])
     summary = f"{loop['name']}: an interval of {loop['ii']} cycles, {loop['status']}, in {loop['stages']} stages"

@@ -237,13 +237,13 @@ def summarise_manifest(manifest: Manifest) -> str:
         match param:
             case PointerParam(name):
                 tensor = manifest.tensor(name)
-                text = f"pointer to {_tensor_text(tensor)}, {tensor.role}"
+                text = f"pointer to {_format_tensor(tensor)}, {tensor.role}"
             case ScalarParam(name, dtype):
                 text = f"scalar {name}: {dtype}"
             case TensorMapParam(name, dtype, box, swizzle):
                 tensor = manifest.tensor(name)
                 kind = param.KIND.replace("-", " ")
-                text = f"{kind} of {_tensor_text(tensor)}, {tensor.role}: box {_join_extents(box)} of {dtype}"
+                text = f"{kind} of {_format_tensor(tensor)}, {tensor.role}: box {_join_extents(box)} of {dtype}"
                 text += f", swizzle {swizzle}"
                 if isinstance(param, Im2colMapParam):
                     text += f", from {param.lower} to {param.upper} by {param.stride}"
@@ -255,7 +255,7 @@ def summarise_manifest(manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
-def _tensor_text(tensor: TensorInfo) -> str:
+def _format_tensor(tensor: TensorInfo) -> str:
     """Return a tensor as text: name, extents, type, and strides where it has some."""
     steps = "" if tensor.strides is None else f" with strides {', '.join(map(sizes.format_size, tensor.strides))}"
     entries = f"table of {_join_extents(tensor.shape[: tensor.table])} addresses, each of " if tensor.table else ""

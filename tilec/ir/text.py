@@ -34,10 +34,10 @@ Note = Callable[[tile.Stmt], str]
 
 def print_kernel(kernel: tile.Kernel, *, note: Note | None = None) -> str:
     """Return a kernel as tile IR text that `ir.read` reads back, with the comments that `note` gives for statements."""
-    return "\n".join(_kernel_lines(kernel, note)) + "\n"
+    return "\n".join(_write_kernel_lines(kernel, note)) + "\n"
 
 
-def _kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
+def _write_kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
     """Yield the text lines of a kernel: header, declarations, layouts, options, then statements, with `note`'s
     comments.
     """
@@ -130,7 +130,7 @@ def _parallel_heading(nest: tile.Parallel) -> str:
     if nest.width is not None:
         parts.append(f"width={nest.width}")
     if nest.layout is not None:
-        parts.append(f"layout={_loop_layout_text(nest.layout)}")
+        parts.append(f"layout={_format_loop_layout(nest.layout)}")
     if nest.asynchronous:
         parts.append("asynchronous=True")
     if nest.versioned:
@@ -146,10 +146,10 @@ def _annotated_layout_text(layout: tile.LoopLayout | tile.Placement | int) -> st
     if isinstance(layout, tile.Placement):
         place = f"lambda {_join_names(layout.vars)}: {show_expr(layout.place)}"
         return f"placement({list(layout.shape)}, {layout.size}, {place})"
-    return _loop_layout_text(layout)
+    return _format_loop_layout(layout)
 
 
-def _loop_layout_text(layout: tile.LoopLayout) -> str:
+def _format_loop_layout(layout: tile.LoopLayout) -> str:
     """Return the layout of a nest as text: `fragment([EXTENT, …], lambda …: (THREAD, INDEX))`, with copies if
     several."""
     pair = f"({show_expr(layout.thread)}, {show_expr(layout.index) if layout.index is not None else None})"
@@ -261,14 +261,14 @@ def _expr_text(expr: tile.Expr) -> tuple[str, int]:
             return f"neg({show_expr(a)})", atom  # -1 is a constant
         case tile.Unary(op=op, a=a):
             binds = _NOT if op == "not" else _NEGATE
-            return f"{'not ' if op == 'not' else '-'}{_operand_text(a, binds)}", binds
+            return f"{'not ' if op == 'not' else '-'}{_format_operand(a, binds)}", binds
         case tile.Binary(op="min" | "max" as op, a=a, b=b):
             return f"{op}({show_expr(a)}, {show_expr(b)})", atom
         case tile.Binary(op=op, a=a, b=b):
             symbol, binds = SYMBOLS[op]
             # Comparisons chain in Python, so neither side may be one.
             left = binds + 1 if symbol in ("<", "<=", ">", ">=", "==", "!=") else binds
-            return f"{_operand_text(a, left)} {symbol} {_operand_text(b, binds + 1)}", binds
+            return f"{_format_operand(a, left)} {symbol} {_format_operand(b, binds + 1)}", binds
         case tile.Call(fn=fn, args=args, dtype=dtype):
             named = "" if args and args[0].dtype == dtype else f"[{dtype}]"
             return f"{fn}{named}({', '.join(map(show_expr, args))})", atom
@@ -286,7 +286,7 @@ def _expr_text(expr: tile.Expr) -> tuple[str, int]:
             assert_never(expr)
 
 
-def _operand_text(expr: tile.Expr, at_least: int) -> str:
+def _format_operand(expr: tile.Expr, at_least: int) -> str:
     """Return an operand's text, in parentheses if its precedence is below `at_least`."""
     text, binds = _expr_text(expr)
     return text if binds >= at_least else f"({text})"

@@ -52,18 +52,18 @@ class AnswerContext:
             if symbol.origin is None:
                 return document, symbol.definition_of_use(line, column)
             there = self.documents.origin(document, symbol.origin)
-            return None if there is None else _first_place(*there)
+            return None if there is None else _find_first_place(*there)
         member = document.names.member_at(line, column)
         if member is not None and member.base.origin is not None:
             file = self.documents.origin(document, member.base.origin)
             if file is not None and (symbol_there := file[0].names.top.symbols.get(member.name)) is not None:
-                return _first_place(file[0], symbol_there)
+                return _find_first_place(file[0], symbol_there)
         name = document.names.unresolved_at(line, column)
         there_by_star = self.documents.find_starred_name(document, name) if name is not None else None
-        return None if there_by_star is None else _first_place(*there_by_star)
+        return None if there_by_star is None else _find_first_place(*there_by_star)
 
 
-def _first_place(document: Document, symbol: Symbol | None) -> tuple[Document, Span]:
+def _find_first_place(document: Document, symbol: Symbol | None) -> tuple[Document, Span]:
     """Return a file and the first definition of a symbol there; its beginning for the file itself."""
     return document, Span(1, 1, 1, 1) if symbol is None else symbol.places[0]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tilec.frontend.syntax import ast
 from tilec.lsp.documents import Document, Documents
 from tilec.lsp.names import Symbol, is_in_span
-from tilec.lsp.vocabulary import find_name, to_markdown, word_at
+from tilec.lsp.vocabulary import find_name, find_word_at, to_markdown
 from tilec.lsp.worker import Notes
 from tilec.support.source import Span
 
@@ -18,7 +18,7 @@ _UNSCHEDULED = "not scheduled yet"
 def describe_place(document: Document, documents: Documents, line: int, column: int) -> tuple[str, Span] | None:
     """Return a Markdown description of the word at a place, and its span; None if there is nothing to say."""
     text = document.source.lines[line - 1]
-    word, start = word_at(text, column)
+    word, start = find_word_at(text, column)
     span = Span(line, start, line, start + len(word))
     parts: list[str] = []
     found = document.names.at(line, column)

@@ -103,7 +103,7 @@ def canonical_name(word: str, text: str) -> str:
     return f"T.{rest}" if dot and head in language_names(text) else word
 
 
-def word_at(line: str, column: int) -> tuple[str, int]:
+def find_word_at(line: str, column: int) -> tuple[str, int]:
     """Return the dotted word at a column, cut after the part there, and its first column; "" without a word. Columns
     count from 1.
     """

@@ -125,7 +125,7 @@ def _schedule_file(question: Question) -> Answer:
     observer = Observer(bound=record_tile)
     plans = plan_kernels(question.source, question.options, observer)
     schedules = tuple(told for plan in plans for told in _schedule_notes(plan))
-    layouts = tuple((tiles.get(span, span), told) for plan in plans for span, told in _layout_notes(plan))
+    layouts = tuple((tiles.get(span, span), told) for plan in plans for span, told in _list_layout_notes(plan))
     return Answer(question.source, tuple(observer.warnings), schedules=schedules, layouts=layouts)
 
 
@@ -149,7 +149,7 @@ def _schedule_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
             yield planned.loop.statements[op].span, f"{place}: {begin}, {end}; {pace}"
 
 
-def _layout_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
+def _list_layout_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
     """Yield the span of each tile's allocation with the layout of its shared memory or registers in words."""
     from tilec.ir.warp_text import show_fragment, show_shared
 

@@ -34,7 +34,7 @@ else:
 
 def _make_class(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> Any:
     """Return a new class like this one with slots, shared methods, and an `__init__` compiled at first use."""
-    own = _own_fields(cls, kw_only)
+    own = _find_own_fields(cls, kw_only)
     inherited = [base.__dataclass_fields__ for base in cls.__mro__[-1:0:-1] if "__dataclass_fields__" in vars(base)]
     fields: dict[str, Field[Any]] = {name: f for above in inherited for name, f in above.items()} | own
     namespace = {k: v for k, v in vars(cls).items() if k not in own and k not in ("__dict__", "__weakref__")}
@@ -55,7 +55,7 @@ def _make_class(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> 
     return type(cls)(cls.__name__, cls.__bases__, namespace)
 
 
-def _own_fields(cls: type, kw_only: bool) -> dict[str, Field[Any]]:
+def _find_own_fields(cls: type, kw_only: bool) -> dict[str, Field[Any]]:
     """Return the fields that the class itself declares, by name, without class variables."""
     found: dict[str, Field[Any]] = {}
     for name, annotation in vars(cls).get("__annotations__", {}).items():

@@ -81,7 +81,7 @@ _NAMES: Mapping[Any, str] = {
 
 def read_value(wanted: Any, value: object, place: str) -> Any:
     """Return `value` as the type `wanted`, with dataclasses for objects, tuples for arrays; raise `SchemaError`."""
-    origin, arguments = _type_parts(wanted)
+    origin, arguments = _split_type(wanted)
     if wanted is Any:
         return value
     if origin is typing.Annotated:
@@ -185,9 +185,9 @@ def _find_faults(hint: Any, value: Any, place: str) -> Iterator[str]:
         return
     if _is_dataclass(value.__class__):
         yield from find_faults(value, place)
-    elif isinstance(value, tuple) and _type_parts(hint)[1][1:] == (Ellipsis,):
+    elif isinstance(value, tuple) and _split_type(hint)[1][1:] == (Ellipsis,):
         for index, member in enumerate(value):
-            yield from _find_faults(_type_parts(hint)[1][0], member, f"{place}[{index}]")
+            yield from _find_faults(_split_type(hint)[1][0], member, f"{place}[{index}]")
     else:
         try:
             read_value(hint, value, place)
@@ -198,7 +198,7 @@ def _find_faults(hint: Any, value: Any, place: str) -> Iterator[str]:
 @cache
 def _make_quick_test(hint: Any) -> Callable[[Any], bool]:
     """Return a quick test of a type: a value that passes has no faults, others are left to `read_value`."""
-    origin, arguments = _type_parts(hint)
+    origin, arguments = _split_type(hint)
     if hint is int:
         low, high = _WORD.low, _WORD.high
         return lambda value: type(value) is int and low <= value <= high
@@ -229,7 +229,7 @@ def _make_member_tests(kind: Callable[..., Any]) -> tuple[tuple[str, Callable[[A
 
 
 @cache
-def _type_parts(wanted: Any) -> tuple[Any, tuple[Any, ...]]:
+def _split_type(wanted: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return a type's origin and arguments, cached. They are needed for each member of each object."""
     return typing.get_origin(wanted), typing.get_args(wanted)
 
@@ -252,7 +252,7 @@ def _read_union(alternatives: tuple[Any, ...], value: object, place: str) -> Any
         kind = _check_known((*kinds,), value.get("kind"), _member_place(place, "kind"))
         return read_record(kinds[kind], value, place)
     # Only one alternative may fit an array, or anything else: then its message names the place inside.
-    meant = [one for one in others if (_type_parts(one)[0] is tuple) == isinstance(value, list)]
+    meant = [one for one in others if (_split_type(one)[0] is tuple) == isinstance(value, list)]
     if len(others) == 1 or len(meant) == 1:
         return read_value((meant or others)[0], value, place)
     for one in others:
@@ -261,7 +261,9 @@ def _read_union(alternatives: tuple[Any, ...], value: object, place: str) -> Any
         except SchemaError:
             continue
     shown = [one for one in others if one is not int or float not in others]
-    *named, last = dict.fromkeys("an object or table" if one in kinds.values() else _type_name(one) for one in shown)
+    *named, last = dict.fromkeys(
+        "an object or table" if one in kinds.values() else _describe_type(one) for one in shown
+    )
     return _raise_mismatch(place, f"{', '.join(named)} or {last}" if named else last, value)
 
 
@@ -272,9 +274,9 @@ def _check_known(known: tuple[Any, ...], value: Any, place: str) -> Any:
     return value
 
 
-def _type_name(wanted: Any) -> str:
+def _describe_type(wanted: Any) -> str:
     """Return the name of a type in messages: `an array` for tuples."""
-    if _type_parts(wanted)[0] is tuple:
+    if _split_type(wanted)[0] is tuple:
         return "an array"
     return _NAMES.get(wanted, getattr(wanted, "__name__", str(wanted)))
 

@@ -410,7 +410,8 @@ class Scalars:
         return self.emit_float_operation(op, x, y, "f64" if dtype.bits == 64 else "f32")
 
     def emit_float_operation(self, op: str, x: Operand, y: Operand, cls: str) -> Reg:
-        """Emit an operation of class `f32` or `f64`; f32 division is approximate with fast math or without calls."""
+        """Emit an operation of class `f32` or `f64`; f32 division is approximate with fast math or where `may_call` is
+        False. The exact division is a subroutine."""
         division = "div.rn" if (self.may_call and not self.fast_math) or cls == "f64" else "div.full"
         # Without `.rn` the assembler may fuse a product and a sum.
         rn = "" if self.may_fuse else ".rn"

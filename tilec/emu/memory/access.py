@@ -229,7 +229,7 @@ def _vector_elements(form: Form, operand: Operand) -> tuple[Operand, ...]:
     return elements
 
 
-def _element_type(form: Form) -> PtxType:
+def _get_element_type(form: Form) -> PtxType:
     """Return the type of one register of an access: the opcode's, or b64 for a half of b128."""
     return TYPES["b64"] if form.has(_B128) else form.parse_type()
 
@@ -248,7 +248,7 @@ def _require_alignment(addresses: Array, total: int) -> None:
 @register_decoder("ld", "ldu", accepts=ACCESS_MODIFIERS)
 def _decode_ld(form: Form) -> None:
     """Decode `ld` and `ldu` into a step that loads a register or a vector; accesses that may poll a flag cost more."""
-    view = _element_type(form)
+    view = _get_element_type(form)
     load = select_load(form)
     pointer = form.build_address(form.operands[1])
     if not form.has("param", "param::entry", "param::func", "local", "const"):
@@ -288,7 +288,7 @@ def _decode_ld(form: Form) -> None:
 @register_decoder("st", accepts=ACCESS_MODIFIERS)
 def _decode_st(form: Form) -> None:
     """Decode `st` into a step that stores one register, or a vector in parts, at each thread's address."""
-    view = _element_type(form)
+    view = _get_element_type(form)
     store = select_store(form)
     pointer = form.build_address(form.operands[0])
     elements = _vector_elements(form, form.operands[1])

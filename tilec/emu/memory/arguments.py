@@ -78,7 +78,7 @@ class Allocator:
         ranges: dict[IdentityKey[Array], list[tuple[int, int]]] = {}
         for array in arrays:
             root = _find_root(array)
-            ranges.setdefault(IdentityKey(root), []).append(_byte_range(array, root))
+            ranges.setdefault(IdentityKey(root), []).append(_compute_byte_range(array, root))
         for same, of_arrays in ranges.items():
             pieces: list[tuple[int, int]] = []
             for start, end in sorted(of_arrays):
@@ -176,7 +176,7 @@ def _find_root(array: Array) -> Array:
     return root
 
 
-def _byte_range(array: Array, root: Array) -> tuple[int, int]:
+def _compute_byte_range(array: Array, root: Array) -> tuple[int, int]:
     """Return the first byte of its root that an array spans, and the byte behind its last."""
     start = int(root.__array_interface__["data"][0])
     low, high = np.lib.array_utils.byte_bounds(array)

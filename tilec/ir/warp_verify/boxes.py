@@ -324,7 +324,7 @@ class _BoundsAnalysis:
                 times, rest = divmod(terms.get(atom, 0), factor)
                 if times > 0 and not rest:
                     left = {a: terms.get(a, 0) - times * positive.get(a, 0) for a in {**terms, **positive}}
-                    if self._bounds_of_sum(left, constant - times * positive_constant, INT32)[0] >= 0:
+                    if self._bound_sum(left, constant - times * positive_constant, INT32)[0] >= 0:
                         return True
         return False
 
@@ -350,11 +350,11 @@ class _BoundsAnalysis:
             self.found[expr] = UNBOUNDED  # of a variable that is made of itself
             terms, constant = self.definitions.sum(expr)
             self.found[expr] = (
-                self._bounds_of_atom(expr) if terms == {expr: 1} else self._bounds_of_sum(terms, constant, expr.dtype)
+                self._bound_atom(expr) if terms == {expr: 1} else self._bound_sum(terms, constant, expr.dtype)
             )
         return self.found[expr]
 
-    def _bounds_of_sum(self, terms: dict[tile.Expr, int], constant: int, dtype: DType) -> Bounds:
+    def _bound_sum(self, terms: dict[tile.Expr, int], constant: int, dtype: DType) -> Bounds:
         """Return the bounds of a sum: each term's bounds times its factor, plus the constant, taken as those of a
         `dtype` result. So they are wrapped into the type, unless it is int32 index arithmetic.
         """
@@ -364,14 +364,14 @@ class _BoundsAnalysis:
             if factor:
                 ends = [factor * end for end in self.find_bounds(atom)]
                 low, high = low + min(ends), high + max(ends)
-        return _bounds_of_result((low, high), dtype, any(map(_reads_memory, terms)))
+        return _bound_result((low, high), dtype, any(map(_reads_memory, terms)))
 
-    def _bounds_of_atom(self, expr: tile.Expr) -> Bounds:
+    def _bound_atom(self, expr: tile.Expr) -> Bounds:
         """Return the bounds of a term that is no sum, by its operator; those of its type where the operator is
         unknown."""
         match expr:
             case tile.Var():
-                return self._bounds_of_variable(expr)
+                return self._bound_variable(expr)
             case tile.Binary(op="min" | "max" as op, a=a, b=b):
                 least, largest = zip(self.find_bounds(a), self.find_bounds(b), strict=True)
                 return (min(least), min(largest)) if op == "min" else (max(least), max(largest))
@@ -379,29 +379,29 @@ class _BoundsAnalysis:
                 return _union_of_bounds(self.find_bounds(a), self.find_bounds(b))
             case tile.Binary(op="mul", a=a, b=b):
                 corners = [x * y if x and y else 0 for x, y in product(self.find_bounds(a), self.find_bounds(b))]
-                return _bounds_of_result((min(corners), max(corners)), expr.dtype, _reads_memory(expr))
+                return _bound_result((min(corners), max(corners)), expr.dtype, _reads_memory(expr))
             case tile.Binary(op="shr", a=a, b=tile.Const(value=int(by))) if by > 0:
-                return _bounds_of_quotient(self.find_bounds(a), (1 << by, 1 << by))
+                return _bound_quotient(self.find_bounds(a), (1 << by, 1 << by))
             case tile.Binary(op="floordiv", a=a, b=b) if self.find_bounds(b)[0] > 0:
-                return _bounds_of_quotient(self.find_bounds(a), self.find_bounds(b))
+                return _bound_quotient(self.find_bounds(a), self.find_bounds(b))
             case tile.Binary(op="floormod", a=a, b=b) if self.find_bounds(b)[0] > 0:
-                return _bounds_of_remainder(self.find_bounds(a), self.find_bounds(b))
+                return _bound_remainder(self.find_bounds(a), self.find_bounds(b))
             case tile.Binary(op="bitand", a=a, b=b):
                 most = [high for low, high in (self.find_bounds(a), self.find_bounds(b)) if low >= 0]
-                return (0, min(most)) if most else _bounds_of_type(expr)
+                return (0, min(most)) if most else _bound_type(expr)
             case tile.Cast(a=a, dtype=dtype) if not a.dtype.is_float and not dtype.is_float:
                 return _wrap_bounds(self.find_bounds(a), dtype)
             case tile.Call(fn=function) if function.startswith("clc_get_first_ctaid"):
                 return (0, math.inf)  # a block's index
             case _:
-                return _bounds_of_type(expr)
+                return _bound_type(expr)
 
-    def _bounds_of_variable(self, var: tile.Var) -> Bounds:
+    def _bound_variable(self, var: tile.Var) -> Bounds:
         """Return the bounds of a variable over all its definitions; without any, the launch's or its type's."""
-        found = [self._bounds_of_definition(one) for one in self.definitions.values.get(var, ())]
-        return _union_of_bounds(*found) if found else self.known.get(var, _bounds_of_type(var))
+        found = [self._bound_definition(one) for one in self.definitions.values.get(var, ())]
+        return _union_of_bounds(*found) if found else self.known.get(var, _bound_type(var))
 
-    def _bounds_of_definition(self, one: tile.Expr | Steps) -> Bounds:
+    def _bound_definition(self, one: tile.Expr | Steps) -> Bounds:
         """Return the bounds of one definition of a variable: an expression's, or a loop's from its start to below its
         stop."""
         if not isinstance(one, Steps):
@@ -424,7 +424,7 @@ def _union_of_bounds(*all_bounds: Bounds) -> Bounds:
     return min(low for low, _ in all_bounds), max(high for _, high in all_bounds)
 
 
-def _bounds_of_quotient(dividend: Bounds, divisor: Bounds) -> Bounds:
+def _bound_quotient(dividend: Bounds, divisor: Bounds) -> Bounds:
     """Return the bounds of a quotient rounded down, for a positive divisor. The least dividend is divided by the
     largest divisor, unless it is negative; the largest dividend the other way round."""
     (low, high), (least, largest) = dividend, divisor
@@ -432,7 +432,7 @@ def _bounds_of_quotient(dividend: Bounds, divisor: Bounds) -> Bounds:
     return _divide_down(low, by_low), _divide_down(high, by_high)
 
 
-def _bounds_of_remainder(dividend: Bounds, divisor: Bounds) -> Bounds:
+def _bound_remainder(dividend: Bounds, divisor: Bounds) -> Bounds:
     """Return the bounds of `dividend % divisor` for a positive divisor: the dividend's, if they are always below it."""
     return dividend if dividend[0] >= 0 and dividend[1] < divisor[0] else (0, divisor[1] - 1)
 
@@ -446,7 +446,7 @@ def _divide_down(number: float, by: float) -> float:
     return number // by
 
 
-def _bounds_of_result(bounds: Bounds, dtype: DType, of_memory: bool) -> Bounds:
+def _bound_result(bounds: Bounds, dtype: DType, of_memory: bool) -> Bounds:
     """Return the bounds as they are for int32 index arithmetic, which does not overflow; else wrapped into the type.
     What is made of elements of memory may overflow."""
     return bounds if dtype == INT32 and not of_memory else _wrap_bounds(bounds, dtype)
@@ -460,7 +460,7 @@ def _wrap_bounds(bounds: Bounds, dtype: DType) -> Bounds:
     return bounds if low <= bounds[0] and bounds[1] <= high else (low, high)
 
 
-def _bounds_of_type(expr: tile.Expr) -> Bounds:
+def _bound_type(expr: tile.Expr) -> Bounds:
     """Return the bounds of all values of an expression's type; unbounded for floats."""
     if expr.dtype.kind == "bool":
         return (0, 1)

@@ -36,7 +36,7 @@ def declaration_violations(program: Program) -> Iterator[str]:
     yield from _check_rings(program)
     yield from _check_cursors(program)
     known = _buffer_names(program)
-    for role in _all_roles(program):
+    for role in _list_all_roles(program):
         for op in warp.walk_operations(role.body):
             for message in (*_check_operands(op, role, program, known), *_check_structure(op)):
                 yield f"role {role.name}, line {op.span.line}: {op_name(op)} {message}"
@@ -44,7 +44,7 @@ def declaration_violations(program: Program) -> Iterator[str]:
         yield from (f"role {role.name}, {message}" for message in _ScopeChecker().check_body(role.body, visible))
 
 
-def _all_roles(program: Program) -> tuple[Role, ...]:
+def _list_all_roles(program: Program) -> tuple[Role, ...]:
     """Return the program's roles, the common part first if there is one."""
     return program.roles if program.common is None else (program.common, *program.roles)
 
@@ -69,7 +69,7 @@ def _check_rings(program: Program) -> Iterator[str]:
                 yield f"{name} has {depths[name]} versions, its ring {ring.name} {ring.depth}"
             if ringed.setdefault(name, ring.name) != ring.name:
                 yield f"{name} is in two rings, {ringed[name]} and {ring.name}"
-    every = [op for role in _all_roles(program) for op in warp.walk_operations(role.body)]
+    every = [op for role in _list_all_roles(program) for op in warp.walk_operations(role.body)]
     for ring in program.rings:
         done = {type(op) for op in every if isinstance(op, _RING_OPERATIONS) and op.cursor.ring == ring.name}
         if done and not ring.has_barriers:
@@ -86,7 +86,7 @@ def _check_cursors(program: Program) -> Iterator[str]:
     """Yield a message for each cursor without a ring, with the name of another, or moved by two roles (rule 3)."""
     rings = {ring.name for ring in program.rings}
     found: dict[str, tuple[Cursor, Role]] = {}
-    for role in _all_roles(program):
+    for role in _list_all_roles(program):
         for op in warp.walk_operations(role.body):
             own = (op.cursor,) if isinstance(op, (*_RING_OPERATIONS, warp.Advance)) else ()
             for cursor in (*op.cursors, *own):

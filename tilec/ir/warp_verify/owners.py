@@ -53,7 +53,7 @@ def _are_always_disjoint(
         tried += 1
         known = [d for d in range(len(sides[0][1])) if all(found[d] is not None for _, found, _ in places)]
         if _is_any_element_shared(
-            [(_threads_of_iterations(op, write), [found[d] or [] for d in known]) for op, found, write in places]
+            [(_list_iteration_threads(op, write), [found[d] or [] for d in known]) for op, found, write in places]
         ):
             return False
     return tried > 0
@@ -112,7 +112,7 @@ def _is_any_element_shared(places: Sequence[tuple[_Iterations, Sequence[list[int
     return bool(((element[1:] == element[:-1]) & (thread[1:] != thread[:-1])).any())
 
 
-def _threads_of_iterations(op: warp.Elementwise, write: bool) -> _Iterations:
+def _list_iteration_threads(op: warp.Elementwise, write: bool) -> _Iterations:
     """Return the thread and number of each iteration of a nest, without replicas if it writes or keeps no registers. Of
     threads with the same iterations only the first writes; it alone reads too if no copies are kept."""
     return _enumerate_iterations(op.layout, op.nest.extents, write or not _touches_registers(op.nest))
