@@ -27,9 +27,14 @@ WARPS, CHAINS, ROUNDS = 8, 4, 8
 
 def build_arithmetic_probes() -> Iterator[Probe]:
     """Yield the probes of multiply-adds, transcendental instructions, shuffles and the clock."""
-    yield Probe("fma latency", _emit_fma_chain(), _expected_halving, 2 * CHAIN)
+    yield Probe("fma latency", _emit_fma_chain(), _compute_expected_halving, 2 * CHAIN)
     yield Probe(
-        "clock of one SM", _emit_fma_chain(both=True), _expected_halving, 1, (1000, 41000), readings=("cycles", "ns")
+        "clock of one SM",
+        _emit_fma_chain(both=True),
+        _compute_expected_halving,
+        1,
+        (1000, 41000),
+        readings=("cycles", "ns"),
     )
     for name in MUFU:
         body, result = _emit_mufu_chains(name, 1, CHAIN), _expect_iterated(name, CHAIN, 32)
@@ -60,7 +65,7 @@ def _emit_fma_chain(both: bool = False) -> str:
 """
 
 
-def _expected_halving(run: Run) -> Array:
+def _compute_expected_halving(run: Run) -> Array:
     """Return the words that every block's 32 threads have after the chain of x / 2 + 1 / 2 from their index."""
     x = np.arange(32, dtype=np.float32)
     for _ in range(min(2 * CHAIN * run.trip_count, 100)):

@@ -50,7 +50,7 @@ def build_copy_probes() -> Iterator[Probe]:
             box * ROW_BYTES, tma, ("from dram", "from l2", "issue"), rows=ROWS, box=box,
         )  # fmt: skip
         yield Probe(
-            f"tma.store {box * ROW_BYTES} bytes", _emit_store_latency(box), _expected_fill, 1, (32, 256), 32,
+            f"tma.store {box * ROW_BYTES} bytes", _emit_store_latency(box), _build_expected_fill, 1, (32, 256), 32,
             box * ROW_BYTES, tma, ("until read", "until written"), rows=ROWS, box=box,
         )  # fmt: skip
     for box in (SMALL, LARGE):
@@ -60,8 +60,8 @@ def build_copy_probes() -> Iterator[Probe]:
             _expect_stream(box, SM_WINDOW), SLOTS, (64, 512), 32, SLOTS * size, tma, rows=ROWS, box=box,
         )  # fmt: skip
         yield Probe(
-            f"tma.store throughput, boxes of {size} bytes", _emit_store_stream(box), _expected_fill, SLOTS, (64, 512),
-            32, size, tma, rows=ROWS, box=box,
+            f"tma.store throughput, boxes of {size} bytes", _emit_store_stream(box), _build_expected_fill, SLOTS,
+            (64, 512), 32, size, tma, rows=ROWS, box=box,
         )  # fmt: skip
     for name, window, trip_count in (("l2", L2_WINDOW, (16, 256)), ("dram", ROWS, (8, 56))):
         yield Probe(
@@ -69,8 +69,8 @@ def build_copy_probes() -> Iterator[Probe]:
             trip_count, 32, SLOTS * LARGE * ROW_BYTES, tma, ("cycles", "ns"), fills_chip=True, rows=ROWS, box=LARGE,
         )  # fmt: skip
     yield Probe(
-        "cp.async of 2048 bytes", _emit_cp_async_chain(), _expected_last_copy, 1, (32, 256), 128, 2048, ("cp.async",),
-        ("from dram", "from l2"), rows=ROWS,
+        "cp.async of 2048 bytes", _emit_cp_async_chain(), _compute_expected_last_copy, 1, (32, 256), 128, 2048,
+        ("cp.async",), ("from dram", "from l2"), rows=ROWS,
     )  # fmt: skip
     yield Probe(
         "ld.global latency", _emit_pointer_chase(),
@@ -78,12 +78,12 @@ def build_copy_probes() -> Iterator[Probe]:
         readings=("from dram", "from l2"), rows=ROWS,
     )  # fmt: skip
     yield Probe(
-        "copy, all SMs", _emit_row_copies(), _expected_copy, 1, (8, 48), COPY_THREADS, readings=("cycles", "ns"),
-        fills_chip=True, rows=ROWS,
+        "copy, all SMs", _emit_row_copies(), _compute_expected_copy, 1, (8, 48), COPY_THREADS,
+        readings=("cycles", "ns"), fills_chip=True, rows=ROWS,
     )  # fmt: skip
 
 
-def _memory_word(run: Run, index: int | Array) -> Array:
+def _read_memory_words(run: Run, index: int | Array) -> Array:
     """Return the words of the run's memory at these indices, and zero beyond its end, as in a copied box."""
     at = np.asarray(index)
     found: Array = np.where(at < len(run.words), run.words[np.minimum(at, len(run.words) - 1)], 0).astype(np.uint32)
@@ -129,7 +129,7 @@ def _emit_load_latency(box: int) -> str:
 
 def _expect_last_box(box: int) -> Callable[[Run], Array]:
     """Return the function of a run's expected words: thread 0 has the first word of the last box, the others zero."""
-    return lambda run: _expect_word_of_thread_0(run, _memory_word(run, (run.trip_count - 1) * box * WORDS))
+    return lambda run: _expect_word_of_thread_0(run, _read_memory_words(run, (run.trip_count - 1) * box * WORDS))
 
 
 def _expect_word_of_thread_0(run: Run, word: int | Array) -> Array:
@@ -172,7 +172,7 @@ def _emit_read_of_stored_word(box: int) -> str:
 """
 
 
-def _expected_fill(run: Run) -> Array:
+def _build_expected_fill(run: Run) -> Array:
     """Return a run's expected words: thread 0 of each block has the word FILLED, the others zero."""
     return _expect_word_of_thread_0(run, FILLED)
 
@@ -224,7 +224,7 @@ def _expect_stream(box: int, window: int) -> Callable[[Run], Array]:
         """Return, for thread 0 of each block, the first word of the box that slot 0 got last, and zeros."""
         # Slot 0 holds the first box of the last iteration's issues.
         row = (run.trip_count * SLOTS * run.blocks + np.arange(run.blocks)) * box & window - 1
-        return _expect_word_of_thread_0(run, _memory_word(run, row * WORDS))
+        return _expect_word_of_thread_0(run, _read_memory_words(run, row * WORDS))
 
     return compute_words
 
@@ -265,9 +265,9 @@ def _emit_cp_async_chain() -> str:
 """
 
 
-def _expected_last_copy(run: Run) -> Array:
+def _compute_expected_last_copy(run: Run) -> Array:
     """Return a run's expected words: each of 128 threads has the first word of its last 16-byte copy."""
-    return np.tile(_memory_word(run, (run.trip_count - 1) * 512 + 4 * np.arange(128)), (run.blocks, 1))
+    return np.tile(_read_memory_words(run, (run.trip_count - 1) * 512 + 4 * np.arange(128)), (run.blocks, 1))
 
 
 STEP = 4096 + 128
@@ -324,7 +324,7 @@ def _emit_row_copies() -> str:
 """
 
 
-def _expected_copy(run: Run) -> Array:
+def _compute_expected_copy(run: Run) -> Array:
     """Return a run's expected words: the first word that each thread copied in the last iteration."""
     place = ((run.trip_count - 1) * run.blocks + np.arange(run.blocks)) * (COPY_BYTES // 4)
-    return _memory_word(run, place[:, None] + 4 * np.arange(COPY_THREADS))
+    return _read_memory_words(run, place[:, None] + 4 * np.arange(COPY_THREADS))

@@ -75,7 +75,7 @@ def compile(
     except CompileError as error:
         raise error.with_traceback(None) from None  # the frames inside tilec do not help the caller
     chosen = options.CompileOptions(
-        target=target or _default_target(device),
+        target=target or _choose_default_target(device),
         entry=entry,
         defines=tuple((name, _check_constant(name, value)) for name, value in params.items()),
         **{"cache_dir": options.cache_folder(), **_check_switches(switches or {})},
@@ -151,12 +151,12 @@ def _check_switches(switches: Mapping[str, Any]) -> Mapping[str, Any]:
         now = options.FORMER_NAMES.get(name.replace("_", "-"), name)
         if now != name:
             warnings.warn(f"the switch {name} is now called {now}", DeprecationWarning, stacklevel=3)
-        current[now] = _current_codes(value) if now in ("silenced", "errors") else value
+        current[now] = _replace_former_codes(value) if now in ("silenced", "errors") else value
     options.check_fields(current)
     return current
 
 
-def _current_codes(given: Iterable[str]) -> tuple[str, ...]:
+def _replace_former_codes(given: Iterable[str]) -> tuple[str, ...]:
     """Return diagnostic codes with former ones replaced by their present codes, with a `DeprecationWarning` each."""
     from tilec.driver.explanations import FORMER_CODES
 
@@ -192,7 +192,7 @@ def _find_similar_file(path: Path) -> Path | None:
     return None if near is None else path.with_name(near)
 
 
-def _default_target(device: Device) -> str:
+def _choose_default_target(device: Device) -> str:
     """Return the best target for this machine's GPU; the command's default without one or for the emulator."""
     default = options.CompileOptions().target
     if device == "emulator":
@@ -335,7 +335,7 @@ class Kernel:
         from. Raises `TypeError` or `ValueError` before anything is launched.
         """
         given = self._bind_arguments(args, named)
-        handle = _stream_handle(stream, given.values())
+        handle = _get_stream_handle(stream, given.values())
         views: dict[str, View] = {}
         listed: dict[str, tables.TableArgument] = {}
         scalars: dict[str, Number] = {}
@@ -572,12 +572,12 @@ def _check_view(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None
         raise ValueError(f"{tensor.name} has the strides {list(one.strides)}, the kernel takes {list(steps)}")
 
 
-def _stream_handle(stream: object, values: Any) -> int:
+def _get_stream_handle(stream: object, values: Any) -> int:
     """Return a stream's CUDA handle: of a number, of torch, cupy or cuda.core, of the arrays for None; raise for
     others.
     """
     if stream is None:
-        return _current_stream(values)
+        return _find_current_stream(values)
     if isinstance(stream, int):
         return stream
     if hasattr(stream, "__cuda_stream__"):  # the protocol of cuda.core
@@ -588,7 +588,7 @@ def _stream_handle(stream: object, values: Any) -> int:
     raise TypeError(f"stream is a number or a stream, not {type(stream).__name__}")
 
 
-def _current_stream(values: Any) -> int:
+def _find_current_stream(values: Any) -> int:
     """Return the handle of the current stream of the first torch or cupy array's library; 0 without such arrays."""
     for value in values:
         library = type(value).__module__.partition(".")[0]

@@ -112,10 +112,10 @@ def describe_gpu() -> GpuDescription:
     device = _open_device()
     name = bytes(_check_status(driver.cuDeviceGetName(128, device))).partition(b"\0")[0].decode()
     sms = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-    return GpuDescription(name, _driver_version(), int(_check_status(driver.cuDeviceGetAttribute(sms, device))))
+    return GpuDescription(name, _read_driver_version(), int(_check_status(driver.cuDeviceGetAttribute(sms, device))))
 
 
-def _driver_version() -> str:
+def _read_driver_version() -> str:
     """Return the driver's version as nvidia-smi prints it, or, without that, "for CUDA 12.4", the newest it
     supports.
     """
@@ -334,7 +334,7 @@ class Kernel:
                     values.append(ctypes.c_uint64(addresses[name]))
                     pointers.append(ctypes.addressof(values[-1]))
                 case ScalarParam(name=name, dtype=dtype):
-                    values.append(_c_scalar(dtype, scalars[name]))
+                    values.append(_convert_to_c_scalar(dtype, scalars[name]))
                     pointers.append(ctypes.addressof(values[-1]))
                 case TensorMapParam():
                     values.append(encode_tensor_map(manifest, param, addresses[param.tensor], sizes))
@@ -429,7 +429,7 @@ def _compute_byte_count(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:
     return max(math.prod(evaluate_shape(tensor.shape, sizes)) * TYPES_BY_NAME[tensor.dtype].bytes, EMPTY_BYTES)
 
 
-def _c_scalar(dtype: str, value: int | float) -> Any:
+def _convert_to_c_scalar(dtype: str, value: int | float) -> Any:
     """Return a scalar as a ctypes value of its dtype's size; 16-bit floats as uint16 of their bits."""
     if dtype == "float16":
         return ctypes.c_uint16(int(np.array(value, np.float16).view(np.uint16)))

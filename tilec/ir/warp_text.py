@@ -12,10 +12,10 @@ from tilec.ir.warp import Operation, Program
 
 def show_program(program: Program) -> str:
     """Return a warp program as text for people: its memory and rings, then each role's operations, one per line."""
-    return "\n".join(_program_lines(program)) + "\n"
+    return "\n".join(_write_program_lines(program)) + "\n"
 
 
-def _program_lines(program: Program) -> Iterator[str]:
+def _write_program_lines(program: Program) -> Iterator[str]:
     """Yield the lines of a program: launch, tensor maps, tiles, rings, barriers, then each role with its operations."""
     names = ", ".join([p.name for p in program.params] + [m.name for m in program.maps])
     grid = " x ".join(map(show_extent, program.grid))
@@ -132,7 +132,7 @@ def _write_body_lines(body: tuple[Operation, ...], indent: str, heading: str = "
                 versions = f"  @ {', '.join(c.name for c in op.cursors)}" if op.cursors else ""
                 remarks = [f"line {op.span.line}"] if op.span.line else []
                 if op.moment is not None and op.moment.iteration is not None:
-                    remarks.append(f"iteration {', '.join(_iteration_texts(op.moment))}")
+                    remarks.append(f"iteration {', '.join(_format_iterations(op.moment))}")
                 if isinstance(op, warp.BarSync) and op.over:
                     remarks += [f"over {op.over}", *([f"after line {op.after.line}"] if op.after.line else [])]
                 remark = f"  # {', '.join(remarks)}" if remarks else ""
@@ -145,26 +145,26 @@ def _format_position(moment: warp.PipelinePosition) -> str:
     return part if moment.around is None else f"{_format_position(moment.around)}; over {moment.var.name}: {part}"
 
 
-def _iteration_texts(moment: warp.PipelinePosition) -> Iterator[str]:
+def _format_iterations(moment: warp.PipelinePosition) -> Iterator[str]:
     """Yield the iteration of each pipeline around, outer ones first: relative to a variable, or as `NAME = VALUE`."""
     if moment.around is not None:
-        yield from _iteration_texts(moment.around)
+        yield from _format_iterations(moment.around)
     if moment.iteration is not None:
         relative = any(part == moment.var for part in tile.walk_expr(moment.iteration))
         yield show_expr(moment.iteration) if relative else f"{moment.var.name} = {show_expr(moment.iteration)}"
 
 
-def _barrier_text(barrier: warp.Barrier) -> str:
+def _format_barrier(barrier: warp.Barrier) -> str:
     """Return a barrier as `NAME[INDEX]`."""
     return f"{barrier.name}[{show_expr(barrier.index)}]"
 
 
-def _block_suffix(block: tile.Expr | None) -> str:
+def _format_block_suffix(block: tile.Expr | None) -> str:
     """Return ` of block RANK`; empty for no block."""
     return "" if block is None else f" of block {show_expr(block)}"
 
 
-def _condition_suffix(condition: tile.Expr | None) -> str:
+def _format_condition_suffix(condition: tile.Expr | None) -> str:
     """Return ` where CONDITION`; empty for no condition."""
     return "" if condition is None else f" where {show_expr(condition)}"
 
@@ -216,7 +216,7 @@ def _format_operation(op: Operation) -> str:
             return f"cp_async.{width} {_format_operand(destination)} = {_format_source(source)}"
         case warp.TmaLoad(map=tensor_map, start=start, destination=destination, tap=tap):
             looks = f" + [{', '.join(map(show_expr, tap))}]" if tap else ""
-            signals = f", signals {_barrier_text(op.barrier)}{_block_suffix(op.block)}" if op.barrier else ""
+            signals = f", signals {_format_barrier(op.barrier)}{_format_block_suffix(op.block)}" if op.barrier else ""
             to = f" with all along {op.shared}" if op.shared else ""
             box = f"{tensor_map.name}[{', '.join(map(show_expr, start))}]"
             if op.column is not None:
@@ -267,19 +267,20 @@ def _format_operation(op: Operation) -> str:
             return f"advance {cursor.name}{f' to {behind.name}' if behind else ''}"
         case warp.Arrive(barrier=barrier, condition=condition, by_warps=by_warps, block=block):
             once = ", once a warp" if by_warps else ""
-            return f"arrive at {_barrier_text(barrier)}{_block_suffix(block)}{_condition_suffix(condition)}{once}"
+            where = _format_condition_suffix(condition)
+            return f"arrive at {_format_barrier(barrier)}{_format_block_suffix(block)}{where}{once}"
         case warp.CopiesArrive(barrier=barrier, condition=condition):
-            return f"cp_async arrive at {_barrier_text(barrier)}{_condition_suffix(condition)}"
+            return f"cp_async arrive at {_format_barrier(barrier)}{_format_condition_suffix(condition)}"
         case warp.TensorArrive(barrier=barrier):
-            return f"tcgen05.commit to {_barrier_text(barrier)}{' of both blocks' if op.paired else ''}"
+            return f"tcgen05.commit to {_format_barrier(barrier)}{' of both blocks' if op.paired else ''}"
         case warp.TryCancel(answer=answer, barrier=barrier):
-            signals = f", signals {_barrier_text(barrier)}" if barrier is not None else ""
+            signals = f", signals {_format_barrier(barrier)}" if barrier is not None else ""
             return f"try_cancel to {answer.name}{signals}"
         case warp.ExpectBytes(barrier=barrier, bytes=announced, arrives=arrives):
-            return f"expect {announced} bytes at {_barrier_text(barrier)}{', arrive' if arrives else ''}"
+            return f"expect {announced} bytes at {_format_barrier(barrier)}{', arrive' if arrives else ''}"
         case warp.BarrierWait(barrier=barrier, parity=parity, unless=unless):
             known = "" if unless is None else f", unless {show_expr(unless)}"
-            return f"wait for {_barrier_text(barrier)}, parity {show_expr(parity)}{known}"
+            return f"wait for {_format_barrier(barrier)}, parity {show_expr(parity)}{known}"
         case warp.NamedBarrier(id=number, threads=threads, waits=waits):
             return f"{'meet' if waits else 'arrive'} at named barrier {number}, {threads} threads"
         case _:

@@ -166,10 +166,10 @@ def document_symbols(
     desk: AnswerContext, document: Document, params: types.DocumentSymbolParams
 ) -> list[types.DocumentSymbol]:
     """Answer an outline request: the functions, buffers and top-level constants of a file, nested."""
-    return _outline_symbols(document.names.module.body, document.names, document, desk.units, top=True)
+    return _build_outline_symbols(document.names.module.body, document.names, document, desk.units, top=True)
 
 
-def _outline_symbols(
+def _build_outline_symbols(
     body: tuple[ast.Stmt, ...], names: Names, document: Document, units: CodeUnits, *, top: bool = False
 ) -> list[types.DocumentSymbol]:
     """Return the outline of statements: functions with their buffers inside, buffers, and with `top` also constants.
@@ -181,13 +181,13 @@ def _outline_symbols(
         if isinstance(statement, ast.Function):
             found = names.at(statement.name_span.line, statement.name_span.column)
             kind = found[0].kind if found is not None else "function"
-            inside = _outline_symbols(statement.body, names, document, units)
+            inside = _build_outline_symbols(statement.body, names, document, units)
             name, at = statement.name, statement.name_span
             whole = units.range(statement.span, lines)
             symbol = types.DocumentSymbol(name, _SYMBOLS[kind], whole, units.range(at, lines), children=inside)
             listed.append(symbol)
         elif isinstance(statement, ast.With | ast.For | ast.While):
-            listed += _outline_symbols(statement.body, names, document, units)
+            listed += _build_outline_symbols(statement.body, names, document, units)
         elif isinstance(statement, ast.Assign):
             for target in (t for whole in statement.targets for t in ast.walk_nodes(whole) if isinstance(t, ast.Name)):
                 named = names.at(target.span.line, target.span.column)

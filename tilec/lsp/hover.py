@@ -100,11 +100,11 @@ def _describe_schedules(document: Document, line: int, column: int) -> Iterator[
     if document.checked is None or document.scheduled is None:
         yield f"Schedule: {_UNSCHEDULED}"
     else:
-        notes = [text for span, text in _innermost_notes(document.scheduled.schedules, line, column)]
+        notes = [text for span, text in _find_innermost_notes(document.scheduled.schedules, line, column)]
         yield from (f"Schedule: {text}" for text in dict.fromkeys(notes))
 
 
-def _innermost_notes(notes: Notes, line: int, column: int) -> Iterator[tuple[Span, str]]:
+def _find_innermost_notes(notes: Notes, line: int, column: int) -> Iterator[tuple[Span, str]]:
     """Yield the notes of those statements at a place that begin last; a place anywhere on their first line counts."""
     own = ((span, text) for span, text in notes if not span.file)
     at = [(span, text) for span, text in own if is_in_span(span, line, column) or span.line == line]

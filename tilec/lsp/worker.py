@@ -89,18 +89,18 @@ def _check_file(question: Question) -> Answer:
     except CompileError as error:
         found = error.diagnostics
     texts = {
-        span: dict.fromkeys(_constant_text(v) or describe_value(v) for v in found) for span, found in given.items()
+        span: dict.fromkeys(_format_constant(v) or describe_value(v) for v in found) for span, found in given.items()
     }
     notes = tuple((span, ", or ".join(several)) for span, several in texts.items() if several)
     return Answer(question.source, (*found, *observer.warnings), notes)
 
 
-def _constant_text(value: Any) -> str | None:
+def _format_constant(value: Any) -> str | None:
     """Return a constant, or a tuple of constants, as Markdown code; None for any other value."""
     if value is None or isinstance(value, bool | int | float | str):
         return f"`{value!r}`"
     if isinstance(value, tuple):
-        parts = [_constant_text(part) for part in value]
+        parts = [_format_constant(part) for part in value]
         return None if None in parts else f"`({', '.join(p.strip('`') for p in parts if p is not None)})`"
     return None
 

@@ -236,7 +236,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         address: _InitialAddress = children[1]
         return replace(address, mask=_parse_integer(children[0]))
 
-    initialiser = _make_rule(lambda children: _TaggedPart("data", list(_initial_values(children))))
+    initialiser = _make_rule(lambda children: _TaggedPart("data", list(_list_initial_values(children))))
     variable_name = _make_rule(lambda children: _TaggedPart("name", children))
 
     def variable(self, children: list[Any]) -> tuple[ptx.Variable, ...]:
@@ -254,7 +254,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
             for extent in _find_values_tagged(parts, "extent"):
                 count *= extent
             values = (_find_values_tagged(parts, "data") or [[]])[0]
-            data = b"".join(_initial_bytes(value, type_name, parts[0]) for value in values)
+            data = b"".join(_encode_initial_value(value, type_name, parts[0]) for value in values)
             size = max(count * element, len(data))
             if size > MAX_VARIABLE_BYTES:
                 raise PtxSyntaxError(f"'{parts[0]}' takes more than {MAX_VARIABLE_BYTES:,} bytes", parts[0].line or 0)
@@ -363,16 +363,16 @@ class _InitialAddress:
     mask: int | None
 
 
-def _initial_values(values: Iterable[Any]) -> Iterator[Token | _InitialAddress]:
+def _list_initial_values(values: Iterable[Any]) -> Iterator[Token | _InitialAddress]:
     """Yield the numbers and addresses of an initialiser in order, out of all its nested braces."""
     for value in values:
         if isinstance(value, list):
-            yield from _initial_values(value)
+            yield from _list_initial_values(value)
         else:
             yield value
 
 
-def _initial_bytes(value: Token | _InitialAddress, type_name: str, variable: Token) -> bytes:
+def _encode_initial_value(value: Token | _InitialAddress, type_name: str, variable: Token) -> bytes:
     """Return an initial value's bytes in the variable's type, zeros for an address; refuse a type that cannot have one.
     Relocations fill the addresses in."""
     if type_name not in _STRUCT:

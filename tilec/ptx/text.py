@@ -84,7 +84,7 @@ def print_instruction(instruction: ptx.Instruction) -> str:
 
 def _print_entry(entry: ptx.Entry, lines: list[str]) -> None:
     """Append the lines of a kernel to `lines`."""
-    params = ",\n".join(f"{_INDENT}{_param_text(param)}" for param in entry.params)
+    params = ",\n".join(f"{_INDENT}{_format_param(param)}" for param in entry.params)
     lines.append(f".visible .entry {entry.name}(\n{params}\n)" if params else f".visible .entry {entry.name}()")
     lines.extend(entry.directives)
     _print_items((ptx.Block(entry.body),), "", lines)
@@ -93,8 +93,8 @@ def _print_entry(entry: ptx.Entry, lines: list[str]) -> None:
 def _print_function(function: ptx.Function, lines: list[str]) -> None:
     """Append the lines of a function, or of its declaration, to `lines`."""
     linkage = f".{function.linkage} " if function.linkage else ""
-    returns = f"{_params_text(function.returns)} " if function.returns else ""
-    lines.append(f"{linkage}.func {returns}{function.name}{_params_text(function.params)}")
+    returns = f"{_format_params(function.returns)} " if function.returns else ""
+    lines.append(f"{linkage}.func {returns}{function.name}{_format_params(function.params)}")
     lines.extend(function.directives)
     if function.body is None:
         lines.append(";")
@@ -102,9 +102,9 @@ def _print_function(function: ptx.Function, lines: list[str]) -> None:
         _print_items((ptx.Block(function.body),), "", lines)
 
 
-def _params_text(params: tuple[ptx.Param, ...]) -> str:
+def _format_params(params: tuple[ptx.Param, ...]) -> str:
     """Return parameters as a list in parentheses."""
-    return f"({', '.join(map(_param_text, params))})"
+    return f"({', '.join(map(_format_param, params))})"
 
 
 def _print_items(items: tuple[ptx.Item, ...], indent: str, lines: list[str]) -> None:
@@ -124,8 +124,8 @@ def _print_items(items: tuple[ptx.Item, ...], indent: str, lines: list[str]) -> 
             case ptx.Targets():
                 lines.append(f"{item.name}: .branchtargets {', '.join(item.labels)};")
             case ptx.Prototype():
-                returns = f"{_params_text(item.returns)} " if item.returns else ""
-                lines.append(f"{item.name}: .callprototype {returns}_ {_params_text(item.params)};")
+                returns = f"{_format_params(item.returns)} " if item.returns else ""
+                lines.append(f"{item.name}: .callprototype {returns}_ {_format_params(item.params)};")
             case ptx.Variable():
                 lines.append(indent + print_variable(item))
             case ptx.Block():
@@ -136,7 +136,7 @@ def _print_items(items: tuple[ptx.Item, ...], indent: str, lines: list[str]) -> 
                 lines.extend(f"{indent}// {quote_text(line)}".rstrip() for line in item.text.split("\n"))
 
 
-def _param_text(param: ptx.Param) -> str:
+def _format_param(param: ptx.Param) -> str:
     """Return the declaration of a parameter as text."""
     if param.is_register:
         return f".reg .{param.type} {param.name}"

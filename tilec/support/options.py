@@ -420,15 +420,17 @@ def describe_changes(options: CompileOptions) -> dict[str, str]:
 
     Target and constants are left out; environment switches are included.
     """
-    different = _changed_fields(options, CompileOptions())
+    different = _find_changed_fields(options, CompileOptions())
     of_code = (name for name in different if name in OPTIONS and OPTIONS[name].is_code)
     about_code = {name: format_value(different[name]) for name in of_code}
-    environment = {name: format_value(value) for name, value in _changed_fields(options.switches, NO_SWITCHES).items()}
+    environment = {
+        name: format_value(value) for name, value in _find_changed_fields(options.switches, NO_SWITCHES).items()
+    }
     given = {} if options.schedule is None else {"schedule": "given"}
     return {name.replace("_", "-"): value for name, value in (about_code | environment | given).items()}
 
 
-def _changed_fields(
+def _find_changed_fields(
     record: CompileOptions | EnvironmentSwitches, default_text: CompileOptions | EnvironmentSwitches
 ) -> dict[str, object]:
     """Return the fields, with values, in which a record differs from the default record."""

@@ -103,7 +103,9 @@ def read_value(wanted: Any, value: object, place: str) -> Any:
     if origin in (dict, Mapping):
         if not isinstance(value, dict):
             _raise_mismatch(place, "an object or table", value)
-        return {name: read_value(arguments[1], member, _member_place(place, name)) for name, member in value.items()}
+        return {
+            name: read_value(arguments[1], member, _format_member_place(place, name)) for name, member in value.items()
+        }
     if isinstance(wanted, type) and _is_dataclass(wanted):
         make: Callable[..., Any] = wanted
         return value if isinstance(value, wanted) else read_record(make, value, place)
@@ -128,11 +130,11 @@ def read_record(wanted: Callable[..., T], value: object, place: str) -> T:
     """
     if not isinstance(value, dict):
         _raise_mismatch(place, "an object or table", value)
-    hints, required = _field_types(wanted)
+    hints, required = _find_field_types(wanted)
     if getattr(wanted, "OPEN", False):
         value = {name: member for name, member in value.items() if name in hints}
     elif hasattr(wanted, "KIND"):
-        _check_known((wanted.KIND,), value.get("kind"), _member_place(place, "kind"))
+        _check_known((wanted.KIND,), value.get("kind"), _format_member_place(place, "kind"))
         value = {name: member for name, member in value.items() if name != "kind"}
     prefix = f"{place}: " if place else ""
     for name in value:
@@ -141,7 +143,9 @@ def read_record(wanted: Callable[..., T], value: object, place: str) -> T:
     for name in required:
         if name not in value:
             raise SchemaError(f"{prefix}'{name}' is missing")
-    members = {name: read_value(hints[name], member, _member_place(place, name)) for name, member in value.items()}
+    members = {
+        name: read_value(hints[name], member, _format_member_place(place, name)) for name, member in value.items()
+    }
     return wanted(**members)
 
 
@@ -159,14 +163,14 @@ def to_plain(value: object) -> Any:
     """Return a value in the JSON form that `read_value` takes, without fields that equal their defaults."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         members = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
-        given = {f.name: to_plain(member) for f, member in members if member != _default_value(f)}
+        given = {f.name: to_plain(member) for f, member in members if member != _make_default_value(f)}
         return {"kind": value.KIND, **given} if hasattr(value, "KIND") else given
     if isinstance(value, Mapping):
         return {name: to_plain(member) for name, member in value.items()}
     return [to_plain(member) for member in value] if isinstance(value, tuple) else value
 
 
-def _default_value(field: dataclasses.Field[Any]) -> Any:
+def _make_default_value(field: dataclasses.Field[Any]) -> Any:
     """Return the default of a field, made anew if it has a factory; MISSING without a default."""
     made = field.default_factory
     return field.default if made is dataclasses.MISSING else made()
@@ -175,8 +179,8 @@ def _default_value(field: dataclasses.Field[Any]) -> Any:
 def find_faults(value: Any, place: str) -> Iterator[str]:
     """Yield a message for each field of a dataclass whose value does not match its declared type."""
     made: Callable[..., Any] = type(value)
-    for name, hint in _field_types(made)[0].items():
-        yield from _find_faults(hint, getattr(value, name), _member_place(place, name))
+    for name, hint in _find_field_types(made)[0].items():
+        yield from _find_faults(hint, getattr(value, name), _format_member_place(place, name))
 
 
 def _find_faults(hint: Any, value: Any, place: str) -> Iterator[str]:
@@ -225,7 +229,7 @@ def _make_quick_test(hint: Any) -> Callable[[Any], bool]:
 @cache
 def _make_member_tests(kind: Callable[..., Any]) -> tuple[tuple[str, Callable[[Any], bool]], ...]:
     """Return the name and the quick test of each field of a dataclass."""
-    return tuple((name, _make_quick_test(hint)) for name, hint in _field_types(kind)[0].items())
+    return tuple((name, _make_quick_test(hint)) for name, hint in _find_field_types(kind)[0].items())
 
 
 @cache
@@ -249,7 +253,7 @@ def _read_union(alternatives: tuple[Any, ...], value: object, place: str) -> Any
     others = [one for one in alternatives if one is not types.NoneType]
     kinds = {one.KIND: one for one in others if hasattr(one, "KIND")}
     if kinds and isinstance(value, dict):
-        kind = _check_known((*kinds,), value.get("kind"), _member_place(place, "kind"))
+        kind = _check_known((*kinds,), value.get("kind"), _format_member_place(place, "kind"))
         return read_record(kinds[kind], value, place)
     # Only one alternative may fit an array, or anything else: then its message names the place inside.
     meant = [one for one in others if (_split_type(one)[0] is tuple) == isinstance(value, list)]
@@ -299,15 +303,15 @@ def _read_named_tuple(wanted: Any, value: object, place: str) -> Any:
         _raise_mismatch(place, f"[{', '.join(wanted._fields)}]", value)
     hints = typing.get_type_hints(wanted, include_extras=True)
     named = zip(wanted._fields, value, strict=True)
-    return wanted(*(read_value(hints[name], member, _member_place(place, name)) for name, member in named))
+    return wanted(*(read_value(hints[name], member, _format_member_place(place, name)) for name, member in named))
 
 
-def _member_place(place: str, name: str) -> str:
+def _format_member_place(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
 @cache
-def _field_types(wanted: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _find_field_types(wanted: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the types of a dataclass's fields by name, and the names of the fields without a default."""
     hints = typing.get_type_hints(wanted, include_extras=True)
     fields = dataclasses.fields(wanted)

@@ -111,7 +111,7 @@ class Allocator:
             memory.bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
         for number, piece in enumerate(chain.from_iterable(self._placed.values())):
             memory.allocate(f"array {number}", piece.address, piece.end - piece.start, VALID)
-            memory.bytes[_piece_slice(piece)] = _view_as_bytes(piece.root)[piece.start : piece.end]
+            memory.bytes[_slice_piece(piece)] = _view_as_bytes(piece.root)[piece.start : piece.end]
         return memory, symbols
 
     def find_written(self, value: object, memory: Memory) -> Array | None:
@@ -134,7 +134,7 @@ class Allocator:
         """Copy global memory back to the caller's arrays, except read-only ones."""
         for piece in chain.from_iterable(self._placed.values()):
             if piece.root.flags.writeable:
-                _view_as_bytes(piece.root)[piece.start : piece.end] = memory.bytes[_piece_slice(piece)]
+                _view_as_bytes(piece.root)[piece.start : piece.end] = memory.bytes[_slice_piece(piece)]
 
 
 def find_array(value: object) -> Array | None:
@@ -183,7 +183,7 @@ def _compute_byte_range(array: Array, root: Array) -> tuple[int, int]:
     return low - start, high - start
 
 
-def _piece_slice(piece: ArrayPiece) -> slice:
+def _slice_piece(piece: ArrayPiece) -> slice:
     """Return the slice of global memory's bytes that a piece takes."""
     start = piece.address - GLOBAL_BASE
     return slice(start, start + piece.end - piece.start)

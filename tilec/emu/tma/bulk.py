@@ -188,7 +188,7 @@ def _parse_coordinates(form: Form, operand: Operand) -> tuple[Callable[[Cta, Thr
     return form.build_pointer(operand.map), [form.read(coordinate, "s32") for coordinate in operand.coordinates]
 
 
-def _im2col_operands(form: Form, operand: Operand) -> tuple[Operand, ...]:
+def _list_im2col_offsets(form: Form, operand: Operand) -> tuple[Operand, ...]:
     """Return the offset operands of an im2col load, one for each axis but images and channels; fault on another
     number."""
     wanted = _read_tensor_rank(form) - 2
@@ -210,7 +210,7 @@ def _read_copy_layout(cta: Cta, thread: int, address: int, rank: int, point: lis
     return layout
 
 
-def _multicast_targets(cta: Cta, mask: int) -> list[Cta]:
+def _list_multicast_targets(cta: Cta, mask: int) -> list[Cta]:
     """Return the blocks of the cluster that a multicast mask names; fault if it is 0 or names others."""
     blocks = cta.cluster.ctas
     if not 0 < mask < 1 << len(blocks):
@@ -241,7 +241,7 @@ def _decode_tensor_load(form: Form) -> None:
     barrier = form.build_address(form.operands[2])
     # After the barrier come the offsets of an im2col copy, then the mask of a multicast.
     rest = list(form.operands[3:])
-    offsets = _im2col_operands(form, rest.pop(0)) if form.has("im2col") else ()
+    offsets = _list_im2col_offsets(form, rest.pop(0)) if form.has("im2col") else ()
     offset_slots = [form.read(item, "u16") for item in offsets]
     mask_slot = form.read(rest[0], "u16") if form.has("multicast::cluster") else -1
     is_paired = form.has("cta_group::2")
@@ -254,7 +254,7 @@ def _decode_tensor_load(form: Form) -> None:
         point, offsets = position[: len(coordinate_slots)], position[len(coordinate_slots) :]
         layout = _read_copy_layout(cta, thread, map_address, rank, point)
         first, address = _find_destination(form, cta, place)
-        targets = [first] if mask is None else _multicast_targets(cta, mask)
+        targets = [first] if mask is None else _list_multicast_targets(cta, mask)
         if address % 128:
             raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
         box: TileBox | Im2colBox | FourRows
@@ -431,7 +431,7 @@ def _decode_range_load(form: Form) -> None:
         bar_owner, bar_address = cta.find_peer(to_shared_address(bar))
         if bar_owner is not target:
             raise Fault("bad-barrier", "the mbarrier of a bulk copy is in another block than its destination")
-        for receiver in [target] if mask is None else _multicast_targets(cta, mask):
+        for receiver in [target] if mask is None else _list_multicast_targets(cta, mask):
             copy = (address, rows, receiver, bar_address, lambda: data)
             issue_load(form, cta, thread, receiver, *copy, release=release, places=places)
 

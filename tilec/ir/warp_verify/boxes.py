@@ -45,7 +45,7 @@ def check_tma_boxes(program: Program) -> Iterator[str]:
         units = max(ROW_BYTES // size, 1)
         begin = values.possible_remainders(start[-1], units)
         if layout.shape[-1] > layout.panel:  # each panel is a box of its own
-            begin = _add_residues(begin, _residues_of_multiples(layout.panel, units), units)
+            begin = _add_residues(begin, _list_residues_of_multiples(layout.panel, units), units)
         if begin != {0}:
             behind, row = min(begin - {0}) * size, f"a row of {tensor_map.tensor.name}"
             yield (
@@ -54,7 +54,7 @@ def check_tma_boxes(program: Program) -> Iterator[str]:
             )
 
 
-def _residues_of_multiples(of: int, modulus: int) -> Residues:
+def _list_residues_of_multiples(of: int, modulus: int) -> Residues:
     """Return the remainders modulo `modulus` that multiples of `of` have."""
     return frozenset(range(0, modulus, gcd(of, modulus)))
 
@@ -62,7 +62,7 @@ def _residues_of_multiples(of: int, modulus: int) -> Residues:
 def _add_residues(a: Residues, b: Residues, modulus: int) -> Residues:
     """Return the possible remainders of a sum modulo `modulus` from those of its two terms."""
     if len(a) == modulus or len(b) == modulus:
-        return _residues_of_multiples(1, modulus)
+        return _list_residues_of_multiples(1, modulus)
     return frozenset((x + y) % modulus for x in a for y in b)
 
 
@@ -79,7 +79,7 @@ class _ResidueAnalysis:
         key = (expr, modulus)
         if key not in self.known:
             # While it is computed, for a variable that depends on itself.
-            self.known[key] = _residues_of_multiples(1, modulus)
+            self.known[key] = _list_residues_of_multiples(1, modulus)
             if modulus <= MAX_MODULUS:
                 self.known[key] = self._remainders_of_sum(expr, modulus)
         return self.known[key]
@@ -99,7 +99,7 @@ class _ResidueAnalysis:
     def _remainders_of_atom(self, expr: tile.Expr, modulus: int) -> Residues:
         """Return the possible remainders of a term that is no sum, by its operator or definitions; all of them if
         unknown."""
-        anything = _residues_of_multiples(1, modulus)
+        anything = _list_residues_of_multiples(1, modulus)
         match expr:
             case tile.Var():
                 found = [self._remainders_of_definition(one, modulus) for one in self.definitions.values.get(expr, ())]
@@ -133,7 +133,7 @@ class _ResidueAnalysis:
         """Return the possible remainders of ⌊expr / by⌋ modulo `modulus`; all of them where by · modulus is over
         4096."""
         if by * modulus > MAX_MODULUS:
-            return _residues_of_multiples(1, modulus)
+            return _list_residues_of_multiples(1, modulus)
         return frozenset(r // by for r in self.possible_remainders(expr, by * modulus))
 
     def _remainders_of_definition(self, one: tile.Expr | Steps, modulus: int) -> Residues:
@@ -142,7 +142,7 @@ class _ResidueAnalysis:
         if not isinstance(one, Steps):
             return self.possible_remainders(one, modulus)
         start = self.possible_remainders(one.start, modulus)
-        return _add_residues(start, _residues_of_multiples(one.step, modulus), modulus)
+        return _add_residues(start, _list_residues_of_multiples(one.step, modulus), modulus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ def check_box_starts(program: Program) -> Iterator[str]:
     found = _StoreCollector()
     for role in (*program.roles, *((program.common,) if program.common is not None else ())):
         found.collect(role.body, {}, ())
-    values = _BoundsAnalysis(Definitions(found.definitions), _known_bounds(program))
+    values = _BoundsAnalysis(Definitions(found.definitions), _find_known_bounds(program))
     for op, starts, conditions in found.stores:
         tensor = op.map.tensor.name
         for dimension, start in enumerate(starts):
@@ -294,7 +294,7 @@ class _StoreCollector:
         self.definitions[new] = [value]
 
 
-def _known_bounds(program: Program) -> dict[tile.Var, Bounds]:
+def _find_known_bounds(program: Program) -> dict[tile.Var, Bounds]:
     """Return the bounds of variables with values from the launch: block and thread indices, sizes of tensors and
     grid."""
     extents = [extent for p in program.params if isinstance(p, tile.Buffer) for extent in p.extents]
@@ -376,7 +376,7 @@ class _BoundsAnalysis:
                 least, largest = zip(self.find_bounds(a), self.find_bounds(b), strict=True)
                 return (min(least), min(largest)) if op == "min" else (max(least), max(largest))
             case tile.Select(then=a, orelse=b):
-                return _union_of_bounds(self.find_bounds(a), self.find_bounds(b))
+                return _unite_bounds(self.find_bounds(a), self.find_bounds(b))
             case tile.Binary(op="mul", a=a, b=b):
                 corners = [x * y if x and y else 0 for x, y in product(self.find_bounds(a), self.find_bounds(b))]
                 return _bound_result((min(corners), max(corners)), expr.dtype, _reads_memory(expr))
@@ -399,7 +399,7 @@ class _BoundsAnalysis:
     def _bound_variable(self, var: tile.Var) -> Bounds:
         """Return the bounds of a variable over all its definitions; without any, the launch's or its type's."""
         found = [self._bound_definition(one) for one in self.definitions.values.get(var, ())]
-        return _union_of_bounds(*found) if found else self.known.get(var, _bound_type(var))
+        return _unite_bounds(*found) if found else self.known.get(var, _bound_type(var))
 
     def _bound_definition(self, one: tile.Expr | Steps) -> Bounds:
         """Return the bounds of one definition of a variable: an expression's, or a loop's from its start to below its
@@ -419,7 +419,7 @@ def _reads_memory(expr: tile.Expr) -> bool:
     return any(isinstance(part, tile.Load) for part in tile.walk_expr(expr))
 
 
-def _union_of_bounds(*all_bounds: Bounds) -> Bounds:
+def _unite_bounds(*all_bounds: Bounds) -> Bounds:
     """Return the smallest bounds that contain all of these."""
     return min(low for low, _ in all_bounds), max(high for _, high in all_bounds)
 

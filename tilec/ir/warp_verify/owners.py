@@ -47,7 +47,7 @@ def _are_always_disjoint(
     for sample in SAMPLES:
         values: dict[tile.Var, tile.Expr] = {var: tile.int32_const(sample * (n + 1)) for n, var in enumerate(fixed)}
         try:
-            places = [(op, [_index_values(op, i, values) for i in indices], w) for op, indices, w in sides]
+            places = [(op, [_evaluate_index_everywhere(op, i, values) for i in indices], w) for op, indices, w in sides]
         except NoValue:
             continue  # no launch has these values
         tried += 1
@@ -61,11 +61,11 @@ def _are_always_disjoint(
 
 def accessed_elements(op: warp.Elementwise, tensor: str, write: bool) -> list[tuple[tile.Buffer, _Indices]]:
     """Return the buffer and indices of each access by which a nest writes, or else reads, a tensor."""
-    return _accesses_by_tensor(op.nest).get((tensor, write), [])
+    return _group_accesses_by_tensor(op.nest).get((tensor, write), [])
 
 
 @cache_by_identity(_CACHED_NESTS)
-def _accesses_by_tensor(nest: tile.Parallel) -> dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]]:
+def _group_accesses_by_tensor(nest: tile.Parallel) -> dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]]:
     """Return the buffer and indices of a nest's accesses, by the tensor's name and whether they write."""
     found: dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]] = {}
     for stmt in tile.walk_statements(nest.body):
@@ -79,10 +79,12 @@ def _accesses_by_tensor(nest: tile.Parallel) -> dict[tuple[str, bool], list[tupl
 @cache_by_identity(_CACHED_NESTS)
 def _touches_registers(nest: tile.Parallel) -> bool:
     """Return whether a nest reads or writes a buffer that lies in registers."""
-    return any(buffer.in_registers for reached in _accesses_by_tensor(nest).values() for buffer, _ in reached)
+    return any(buffer.in_registers for reached in _group_accesses_by_tensor(nest).values() for buffer, _ in reached)
 
 
-def _index_values(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.Expr]) -> list[int] | None:
+def _evaluate_index_everywhere(
+    op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.Expr]
+) -> list[int] | None:
     """Return the index's value in every iteration; None if it needs more than the nest's variables and `values`. Raises
     `NoValue` for a division by zero."""
     try:
