@@ -15,10 +15,10 @@ from tilec.host.header_calls import (
     Argument,
     Function,
     check_function,
-    launch_function,
+    list_scratch_tensors,
     may_be_empty,
-    scratch_function,
-    scratch_tensors,
+    write_launch_function,
+    write_scratch_function,
 )
 from tilec.host.header_driver import DRIVER
 from tilec.host.machines import is_portable, newest_portable, parse_capability, preference_key
@@ -302,9 +302,9 @@ typedef struct {{
     names, first = {name: a.name for name, a in arguments.items()}, f"const {entry}_kernel *kernel"
     for target, manifest in variants:
         functions.append(check_function(f"{entry}_{target}_check", declared, manifest, names))
-        functions.append(launch_function(f"{entry}_{target}_launch", first, declared, manifest, names))
-    for tensor in scratch_tensors([manifest for _, manifest in variants]):
-        functions.append(scratch_function(entry, tensor, arguments, variants))
+        functions.append(write_launch_function(f"{entry}_{target}_launch", first, declared, manifest, names))
+    for tensor in list_scratch_tensors([manifest for _, manifest in variants]):
+        functions.append(write_scratch_function(entry, tensor, arguments, variants))
     checks = "\n".join(f"    case {i}: return {entry}_{t}_check({passed});" for i, (t, _) in enumerate(variants))
     launches = "\n".join(
         f"    case {i}: return {entry}_{t}_launch(kernel, stream{comma}{passed});" for i, (t, _) in enumerate(variants)

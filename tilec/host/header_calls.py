@@ -189,7 +189,9 @@ def _build_non_emptiness_prefix(tensor: TensorInfo, names: Mapping[str, str]) ->
 # ---- a launch --------------------------------------------------------------------------------------------------------
 
 
-def launch_function(function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
+def write_launch_function(
+    function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]
+) -> Function:
     """Return the C function that clears zeroed tensors, encodes tensor maps and launches a kernel, nothing for no
     blocks.
     """
@@ -311,12 +313,12 @@ def _write_c_array(kind: str, values: Sequence[str]) -> str:
 # ---- scratch memory of the caller ------------------------------------------------------------------------------------
 
 
-def scratch_tensors(manifests: Sequence[Manifest]) -> list[str]:
+def list_scratch_tensors(manifests: Sequence[Manifest]) -> list[str]:
     """Return the names, each once, of the workspace and zeroed tensors, whose memory the caller provides."""
     return list(dict.fromkeys(t.name for m in manifests for t in m.tensors if t.role in ("workspace", "zeroed")))
 
 
-def scratch_function(
+def write_scratch_function(
     entry: str, name: str, arguments: Mapping[str, Argument], variants: Sequence[tuple[str, Manifest]]
 ) -> Function:
     """Return the C function that computes, for the loaded variant, a scratch tensor's bytes from the sizes it needs."""

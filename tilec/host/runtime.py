@@ -344,7 +344,7 @@ class Kernel:
         config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = manifest.block
         config.sharedMemBytes = manifest.dynamic_smem
-        config.attrs = list(launch_attributes(manifest))
+        config.attrs = list(build_launch_attributes(manifest))
         config.numAttrs = len(config.attrs)
 
         return _PreparedLaunch(config, self._function, packed, values)
@@ -441,7 +441,7 @@ def _convert_to_c_scalar(dtype: str, value: int | float) -> Any:
     return _SCALARS[dtype](value)
 
 
-def launch_attributes(manifest: Manifest) -> Iterator[Any]:
+def build_launch_attributes(manifest: Manifest) -> Iterator[Any]:
     """Yield the driver's launch attributes that a kernel needs: cluster size, cooperative, dependent launch."""
     from cuda.bindings import driver
 

@@ -101,9 +101,9 @@ def completion(
                 detail=vocabulary.signature_text(entry),
                 documentation=types.MarkupContent(types.MarkupKind.Markdown, format_meaning(entry)),
             )
-            for name, entry in vocabulary.language_members(f"{head}.", text)
+            for name, entry in vocabulary.list_language_members(f"{head}.", text)
         ]
-    given = vocabulary.missing_keywords(context.call, text) if context.call is not None else ()
+    given = vocabulary.list_missing_keywords(context.call, text) if context.call is not None else ()
     items = [
         types.CompletionItem(f"{name}=", kind=types.CompletionItemKind.Property, detail=shown, sort_text=f"0{name}")
         for name, shown in given
@@ -127,7 +127,7 @@ def signature_help(
     entry = vocabulary.find_name(call.name, text)
     if entry is not None:
         label, documentation = vocabulary.signature_text(entry), format_meaning(entry)
-        shown = vocabulary.parameter_texts(entry)
+        shown = vocabulary.format_parameters(entry)
     else:
         symbol = document.names.visible(line, column).get(call.name)
         if symbol is None or symbol.node is None:

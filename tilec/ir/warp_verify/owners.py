@@ -42,7 +42,7 @@ def _are_always_disjoint(
     """Return whether no two threads reach one element of the tensor by two nests, for each sample of the fixed
     variables."""
     ops = zip((one, other), writes, strict=True)
-    sides = [(op, indices, write) for op, write in ops for _, indices in accessed_elements(op, tensor, write)]
+    sides = [(op, indices, write) for op, write in ops for _, indices in list_accessed_elements(op, tensor, write)]
     tried = 0
     for sample in SAMPLES:
         values: dict[tile.Var, tile.Expr] = {var: tile.int32_const(sample * (n + 1)) for n, var in enumerate(fixed)}
@@ -59,7 +59,7 @@ def _are_always_disjoint(
     return tried > 0
 
 
-def accessed_elements(op: warp.Elementwise, tensor: str, write: bool) -> list[tuple[tile.Buffer, _Indices]]:
+def list_accessed_elements(op: warp.Elementwise, tensor: str, write: bool) -> list[tuple[tile.Buffer, _Indices]]:
     """Return the buffer and indices of each access by which a nest writes, or else reads, a tensor."""
     return _group_accesses_by_tensor(op.nest).get((tensor, write), [])
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from tilec.ir import tile, warp
 from tilec.ir.placement import NotArithmetic, evaluate_index
 from tilec.ir.warp_verify.effects import operation_effects
-from tilec.ir.warp_verify.owners import SAMPLES, accessed_elements, are_disjoint
+from tilec.ir.warp_verify.owners import SAMPLES, are_disjoint, list_accessed_elements
 from tilec.ir.warp_verify.run_state import Access, Range, Reached, RoleState
 from tilec.ir.warp_verify.scenarios import ITERATION_DISTANCES
 from tilec.support.identity import IdentityKey
@@ -170,7 +170,7 @@ def _list_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Ac
             ]
             if not any(s.atomic is not None for s in stores):
                 over = dict(zip(nest.vars, nest.extents, strict=True))
-                for buffer, indices in accessed_elements(op, tensor, write):
+                for buffer, indices in list_accessed_elements(op, tensor, write):
                     yield buffer, indices, (1,) * len(indices), over
         case _:
             pass
