@@ -477,7 +477,7 @@ def test_parameters_may_have_any_names(compiler: tuple[str, str], driver_library
 
 
 def test_names_that_c_may_know_get_an_underscore() -> None:
-    spelled = header._c_names([*NAMES, "alpha", "M", "dS", "n_rows"], ("k_", "names_"))
+    spelled = header._choose_c_names([*NAMES, "alpha", "M", "dS", "n_rows"], ("k_", "names_"))
     assert len(set(spelled.values())) == len(spelled)
     free = {name for name, other in spelled.items() if name == other}
     assert free == {"int_", "x1", "alpha", "M", "dS", "n_rows"}

@@ -77,7 +77,7 @@ def test_what_the_runtime_asks_of_a_launch() -> None:
     driver = pytest.importorskip("cuda.bindings.driver")
     _, made = built(PATH, "sm_90a", entry="ranks")
     manifest = dataclasses.replace(made.manifest, attributes=("cooperative", "dependent"))
-    cluster, cooperative, programmatic = runtime.launch_attributes(manifest)
+    cluster, cooperative, programmatic = runtime.build_launch_attributes(manifest)
     known = driver.CUlaunchAttributeID
     assert cluster.id == known.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     assert (cluster.value.clusterDim.x, cluster.value.clusterDim.y, cluster.value.clusterDim.z) == (2, 2, 1)

@@ -122,11 +122,11 @@ def test_strings_and_comments_are_no_code() -> None:
 
 def test_the_language_under_another_name() -> None:
     text = "import tilelang.language as tl\n"
-    assert vocabulary.canonical_name("tl.copy", text) == "T.copy"
-    assert vocabulary.word_at("x = tl.copy(a)", 6) == ("tl", 5)
-    assert vocabulary.word_at("x = tl.copy(a)", 9) == ("tl.copy", 5)
-    assert "copy" in dict(vocabulary.language_members("tl.", text))
-    assert dict(vocabulary.language_members("np.", text)) == {}
+    assert vocabulary.make_canonical_name("tl.copy", text) == "T.copy"
+    assert vocabulary.find_word_at("x = tl.copy(a)", 6) == ("tl", 5)
+    assert vocabulary.find_word_at("x = tl.copy(a)", 9) == ("tl.copy", 5)
+    assert "copy" in dict(vocabulary.list_language_members("tl.", text))
+    assert dict(vocabulary.list_language_members("np.", text)) == {}
 
 
 def test_hover_says_that_nothing_is_scheduled_yet() -> None:

@@ -372,7 +372,7 @@ def test_the_name_of_a_device_ends_at_its_first_nul(monkeypatch: pytest.MonkeyPa
 
     padded = b"NVIDIA H200".ljust(128, b"\0")
     monkeypatch.setattr(runtime, "_check_status", lambda result: result)
-    monkeypatch.setattr(runtime, "_driver_version", lambda: "1.2.3")
+    monkeypatch.setattr(runtime, "_read_driver_version", lambda: "1.2.3")
     for name, answer in {"cuInit": 0, "cuDeviceGet": 0, "cuDeviceGetName": padded, "cuDeviceGetAttribute": 4}.items():
         monkeypatch.setattr(driver, name, lambda *_, answer=answer: answer)
     assert runtime.describe_gpu() == runtime.GpuDescription("NVIDIA H200", "1.2.3", 4)

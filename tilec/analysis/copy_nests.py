@@ -324,8 +324,8 @@ instructions as through registers."""
 
 
 def mark_gathers(body: tuple[tile.Stmt, ...]) -> tuple[tile.Stmt, ...]:
-    """Return the body of a pipelined loop with nests that gather a tile in wide chunks as asynchronous copies: so they
-    overlap with what computes, as copies of boxes do."""
+    """Return a pipelined loop's body in which nests that gather a tile in wide chunks are marked as asynchronous
+    copies. They then overlap with computation, as copies of boxes do."""
     return tuple(
         replace(stmt, asynchronous=True)
         if isinstance(stmt, tile.Parallel)

@@ -25,33 +25,38 @@ START = 0.75
 WARPS, CHAINS, ROUNDS = 8, 4, 8
 
 
-def arithmetic_probes() -> Iterator[Probe]:
+def build_arithmetic_probes() -> Iterator[Probe]:
     """Yield the probes of multiply-adds, transcendental instructions, shuffles and the clock."""
-    yield Probe("fma latency", _fma_chain(), _expected_halving, 2 * CHAIN)
+    yield Probe("fma latency", _emit_fma_chain(), _compute_expected_halving, 2 * CHAIN)
     yield Probe(
-        "clock of one SM", _fma_chain(both=True), _expected_halving, 1, (1000, 41000), readings=("cycles", "ns")
+        "clock of one SM",
+        _emit_fma_chain(both=True),
+        _compute_expected_halving,
+        1,
+        (1000, 41000),
+        readings=("cycles", "ns"),
     )
     for name in MUFU:
-        body, result = _mufu_chains(name, 1, CHAIN), _expect_iterated(name, CHAIN, 32)
+        body, result = _emit_mufu_chains(name, 1, CHAIN), _expect_iterated(name, CHAIN, 32)
         yield Probe(f"{name} latency", body, result, CHAIN, tolerance=TOLERANCE)
-        body, result = _mufu_chains(name, CHAINS, ROUNDS), _expect_iterated(name, ROUNDS, 32 * WARPS)
+        body, result = _emit_mufu_chains(name, CHAINS, ROUNDS), _expect_iterated(name, ROUNDS, 32 * WARPS)
         # The operations of one scheduler, which has two of the eight warps.
         each = CHAINS * ROUNDS * WARPS // 4
         yield Probe(f"{name} throughput", body, result, each, threads=32 * WARPS, tolerance=TOLERANCE)
     largest = expect_same_word(lambda run: 31.0, 32, np.float32)
-    yield Probe("shuffle and maximum latency", _shuffle_chain(), largest, CHAIN)
+    yield Probe("shuffle and maximum latency", _emit_shuffle_chain(), largest, CHAIN)
 
 
-def _float_literal(value: float) -> str:
+def _format_float_literal(value: float) -> str:
     """Return a number as a PTX literal of an fp32 value: 0f and eight hexadecimal digits."""
     return f"0f{np.float32(value).view(np.uint32):08X}"
 
 
-def _fma_chain(both: bool = False) -> str:
+def _emit_fma_chain(both: bool = False) -> str:
     """Return PTX that times a loop of x = x / 2 + 1 / 2 from the thread's index, with x to %word; `both`: in cycles and
     ns.
     """
-    half = _float_literal(0.5)
+    half = _format_float_literal(0.5)
     chain = "\n".join([f"    fma.rn.f32 %f0, %f0, {half}, {half};"] * (2 * CHAIN))
     body = emit_loop(chain)
     return f"""    cvt.rn.f32.u32 %f0, %thread;
@@ -60,7 +65,7 @@ def _fma_chain(both: bool = False) -> str:
 """
 
 
-def _expected_halving(run: Run) -> Array:
+def _compute_expected_halving(run: Run) -> Array:
     """Return the words that every block's 32 threads have after the chain of x / 2 + 1 / 2 from their index."""
     x = np.arange(32, dtype=np.float32)
     for _ in range(min(2 * CHAIN * run.trip_count, 100)):
@@ -68,8 +73,9 @@ def _expected_halving(run: Run) -> Array:
     return np.tile(x, (run.blocks, 1))
 
 
-def _mufu_chains(name: str, chains: int, rounds: int) -> str:
-    """Return a timed PTX loop of `rounds` links of each of `chains` chains of MUFU[`name`]; the word is the maximum."""
+def _emit_mufu_chains(name: str, chains: int, rounds: int) -> str:
+    """Return PTX that times a loop of `rounds` links of each of `chains` chains of MUFU[`name`]; %word gets their
+    maximum."""
     before, instruction, _ = MUFU[name]
     lines = [
         f"    {text.format(x=f'%f{chain}', t=f'%f{chain + 16}')}"
@@ -78,7 +84,7 @@ def _mufu_chains(name: str, chains: int, rounds: int) -> str:
         for text in (before, instruction)
         if text
     ]
-    starts = "".join(f"    mov.f32 %f{chain}, {_float_literal(START)};\n" for chain in range(chains))
+    starts = "".join(f"    mov.f32 %f{chain}, {_format_float_literal(START)};\n" for chain in range(chains))
     largest = "".join(f"    max.f32 %f0, %f0, %f{chain};\n" for chain in range(1, chains))
     return f"""{starts}    bar.sync 0;
 {emit_timed(emit_loop(chr(10).join(lines)))}{largest}    mov.b32 %word, %f0;
@@ -98,8 +104,8 @@ def _expect_iterated(name: str, rounds: int, threads: int) -> Callable[[Run], Ar
     return compute_words
 
 
-def _shuffle_chain() -> str:
-    """Return a timed PTX loop of shuffles and maxima, which spreads the largest lane number to all lanes."""
+def _emit_shuffle_chain() -> str:
+    """Return PTX that times a loop of shuffles and maxima, which spreads the largest lane number to all lanes."""
     steps = "\n".join(
         f"    shfl.sync.bfly.b32 %f1, %f0, {1 << step % 5}, 31, -1;\n    max.f32 %f0, %f0, %f1;"
         for step in range(CHAIN)

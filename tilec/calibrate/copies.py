@@ -41,49 +41,49 @@ COPY_BYTES = COPY_THREADS * 4 * 16
 """The bytes that a block copies in an iteration."""
 
 
-def copy_probes() -> Iterator[Probe]:
+def build_copy_probes() -> Iterator[Probe]:
     """Yield the probes of tensor copies, cp.async, plain loads, and copies by the whole chip."""
     tma: tuple[Feature, ...] = ("tma", "mbarrier")
     for box in BOXES:
         yield Probe(
-            f"tma.load {box * ROW_BYTES} bytes", _load_latency(box), _expect_last_box(box), 1, (32, 256), 32,
+            f"tma.load {box * ROW_BYTES} bytes", _emit_load_latency(box), _expect_last_box(box), 1, (32, 256), 32,
             box * ROW_BYTES, tma, ("from dram", "from l2", "issue"), rows=ROWS, box=box,
         )  # fmt: skip
         yield Probe(
-            f"tma.store {box * ROW_BYTES} bytes", _store_latency(box), _expected_fill, 1, (32, 256), 32,
+            f"tma.store {box * ROW_BYTES} bytes", _emit_store_latency(box), _build_expected_fill, 1, (32, 256), 32,
             box * ROW_BYTES, tma, ("until read", "until written"), rows=ROWS, box=box,
         )  # fmt: skip
     for box in (SMALL, LARGE):
         size = box * ROW_BYTES
         yield Probe(
-            f"tma.load throughput, boxes of {size} bytes", _load_stream(box, SM_WINDOW), _expect_stream(box, SM_WINDOW),
-            SLOTS, (64, 512), 32, SLOTS * size, tma, rows=ROWS, box=box,
+            f"tma.load throughput, boxes of {size} bytes", _emit_load_stream(box, SM_WINDOW),
+            _expect_stream(box, SM_WINDOW), SLOTS, (64, 512), 32, SLOTS * size, tma, rows=ROWS, box=box,
         )  # fmt: skip
         yield Probe(
-            f"tma.store throughput, boxes of {size} bytes", _store_stream(box), _expected_fill, SLOTS, (64, 512), 32,
-            size, tma, rows=ROWS, box=box,
+            f"tma.store throughput, boxes of {size} bytes", _emit_store_stream(box), _build_expected_fill, SLOTS,
+            (64, 512), 32, size, tma, rows=ROWS, box=box,
         )  # fmt: skip
     for name, window, trip_count in (("l2", L2_WINDOW, (16, 256)), ("dram", ROWS, (8, 56))):
         yield Probe(
-            f"{name} throughput, all SMs", _load_stream(LARGE, window), _expect_stream(LARGE, window), SLOTS,
+            f"{name} throughput, all SMs", _emit_load_stream(LARGE, window), _expect_stream(LARGE, window), SLOTS,
             trip_count, 32, SLOTS * LARGE * ROW_BYTES, tma, ("cycles", "ns"), fills_chip=True, rows=ROWS, box=LARGE,
         )  # fmt: skip
     yield Probe(
-        "cp.async of 2048 bytes", _cp_async_chain(), _expected_last_copy, 1, (32, 256), 128, 2048, ("cp.async",),
-        ("from dram", "from l2"), rows=ROWS,
+        "cp.async of 2048 bytes", _emit_cp_async_chain(), _compute_expected_last_copy, 1, (32, 256), 128, 2048,
+        ("cp.async",), ("from dram", "from l2"), rows=ROWS,
     )  # fmt: skip
     yield Probe(
-        "ld.global latency", _pointer_chase(),
-        lambda run: _word_of_thread_0(run, 4 * STEP * run.trip_count), 4, (32, 512), readings=("from dram", "from l2"),
-        rows=ROWS,
+        "ld.global latency", _emit_pointer_chase(),
+        lambda run: _expect_word_of_thread_0(run, 4 * STEP * run.trip_count), 4, (32, 512),
+        readings=("from dram", "from l2"), rows=ROWS,
     )  # fmt: skip
     yield Probe(
-        "copy, all SMs", _copy_rows(), _expected_copy, 1, (8, 48), COPY_THREADS, readings=("cycles", "ns"),
-        fills_chip=True, rows=ROWS,
+        "copy, all SMs", _emit_row_copies(), _compute_expected_copy, 1, (8, 48), COPY_THREADS,
+        readings=("cycles", "ns"), fills_chip=True, rows=ROWS,
     )  # fmt: skip
 
 
-def _memory_word(run: Run, index: int | Array) -> Array:
+def _read_memory_words(run: Run, index: int | Array) -> Array:
     """Return the words of the run's memory at these indices, and zero beyond its end, as in a copied box."""
     at = np.asarray(index)
     found: Array = np.where(at < len(run.words), run.words[np.minimum(at, len(run.words) - 1)], 0).astype(np.uint32)
@@ -97,7 +97,7 @@ _STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
 _READ_BACK = "    ld.shared.b32 %word, [%smem];\n"
 
 
-def _load_latency(box: int) -> str:
+def _emit_load_latency(box: int) -> str:
     """Return PTX in which thread 0 loads boxes one at a time, timed from DRAM, then from L2; %t2 adds up the latter's
     issue.
 
@@ -129,17 +129,17 @@ def _load_latency(box: int) -> str:
 
 def _expect_last_box(box: int) -> Callable[[Run], Array]:
     """Return the function of a run's expected words: thread 0 has the first word of the last box, the others zero."""
-    return lambda run: _word_of_thread_0(run, _memory_word(run, (run.trip_count - 1) * box * WORDS))
+    return lambda run: _expect_word_of_thread_0(run, _read_memory_words(run, (run.trip_count - 1) * box * WORDS))
 
 
-def _word_of_thread_0(run: Run, word: int | Array) -> Array:
+def _expect_word_of_thread_0(run: Run, word: int | Array) -> Array:
     """Return an array of words, 32 for each block, in which thread 0 has `word` and the others zero."""
     found = np.zeros((run.blocks, 32), np.uint32)
     found[:, 0] = word
     return found
 
 
-def _store_latency(box: int) -> str:
+def _emit_store_latency(box: int) -> str:
     """Return PTX in which thread 0 stores a filled box row after row, timed until read, then until written."""
 
     def store_boxes(name: str, until: str) -> str:
@@ -158,11 +158,11 @@ def _store_latency(box: int) -> str:
     mov.u32 %r5, 0;
 {emit_timed(store_boxes("READ", ".read"))}    cp.async.bulk.wait_group 0;
     mov.u32 %r5, 0;
-{emit_timed(store_boxes("WRITTEN", ""), 1)}{_read_stored_word(box)}MET:
+{emit_timed(store_boxes("WRITTEN", ""), 1)}{_emit_read_of_stored_word(box)}MET:
 """
 
 
-def _read_stored_word(box: int) -> str:
+def _emit_read_of_stored_word(box: int) -> str:
     """Return PTX that loads into %word the first word of the box that was stored last, one before row %r5."""
     return f"""    cp.async.bulk.wait_group 0;
     fence.proxy.async.global;
@@ -172,15 +172,15 @@ def _read_stored_word(box: int) -> str:
 """
 
 
-def _expected_fill(run: Run) -> Array:
+def _build_expected_fill(run: Run) -> Array:
     """Return a run's expected words: thread 0 of each block has the word FILLED, the others zero."""
-    return _word_of_thread_0(run, FILLED)
+    return _expect_word_of_thread_0(run, FILLED)
 
 
 # ---- boxes in flight -------------------------------------------------------------------------------------------------
 
 
-def _select_row(box: int, window: int) -> str:
+def _emit_row_selection(box: int, window: int) -> str:
     """Return PTX that computes in %r5 the first row of this block's box number %r4, and increments %r4.
 
     Blocks take turns, cyclically in the window.
@@ -192,21 +192,22 @@ def _select_row(box: int, window: int) -> str:
 """
 
 
-def _issue_box(box: int, window: int, slot: int) -> str:
+def _emit_box_load(box: int, window: int, slot: int) -> str:
     """Return PTX that loads the block's next box within `window` rows to a ring slot, announced to its mbarrier."""
     size = box * ROW_BYTES
-    return f"""{_select_row(box, window)}    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars+{8 * slot}], {size};
+    select_row = _emit_row_selection(box, window)
+    return f"""{select_row}    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bars+{8 * slot}], {size};
     add.u32 %r8, %smem, {slot * size};
     {_LOAD} [%r8], [%map, {{0, %r5}}], [%bars+{8 * slot}];
 """
 
 
-def _load_stream(box: int, window: int) -> str:
+def _emit_load_stream(box: int, window: int) -> str:
     """Return PTX in which thread 0 loads boxes, eight in flight, in a loop timed in cycles and ns, and waits for the
     last.
     """
-    first = "".join(_issue_box(box, window, slot) for slot in range(SLOTS))
-    body = "".join(emit_wait(slot, "%r6", f"WAIT{slot}") + _issue_box(box, window, slot) for slot in range(SLOTS))
+    first = "".join(_emit_box_load(box, window, slot) for slot in range(SLOTS))
+    body = "".join(emit_wait(slot, "%r6", f"WAIT{slot}") + _emit_box_load(box, window, slot) for slot in range(SLOTS))
     last = "".join(emit_wait(slot, "%r6", f"LAST{slot}") for slot in range(SLOTS))
     return f"""{emit_barriers(SLOTS)}    mov.u32 %r6, 0;
     mov.u32 %r4, 0;
@@ -223,14 +224,14 @@ def _expect_stream(box: int, window: int) -> Callable[[Run], Array]:
         """Return, for thread 0 of each block, the first word of the box that slot 0 got last, and zeros."""
         # Slot 0 holds the first box of the last iteration's issues.
         row = (run.trip_count * SLOTS * run.blocks + np.arange(run.blocks)) * box & window - 1
-        return _word_of_thread_0(run, _memory_word(run, row * WORDS))
+        return _expect_word_of_thread_0(run, _read_memory_words(run, row * WORDS))
 
     return compute_words
 
 
-def _store_stream(box: int) -> str:
+def _emit_store_stream(box: int) -> str:
     """Return PTX that fills a box and times thread 0's stores of it to row after row, at most four in flight."""
-    one = f"""{_select_row(box, SM_WINDOW)}    {_STORE} [%map, {{0, %r5}}], [%smem];
+    one = f"""{_emit_row_selection(box, SM_WINDOW)}    {_STORE} [%map, {{0, %r5}}], [%smem];
     cp.async.bulk.commit_group;
     cp.async.bulk.wait_group.read 3;
 """
@@ -238,14 +239,14 @@ def _store_stream(box: int) -> str:
     mov.u32 %r7, %nctaid.x;
     @!%first bra MET;
 {emit_timed(emit_loop(one * SLOTS))}    add.u32 %r5, %r5, {box};
-{_read_stored_word(box)}MET:
+{_emit_read_of_stored_word(box)}MET:
 """
 
 
 # ---- without the accelerator -----------------------------------------------------------------------------------------
 
 
-def _cp_async_chain() -> str:
+def _emit_cp_async_chain() -> str:
     """Return PTX in which 128 threads copy 2048 bytes by cp.async and wait, timed from DRAM and then from L2."""
 
     def copy_rows(name: str) -> str:
@@ -264,16 +265,16 @@ def _cp_async_chain() -> str:
 """
 
 
-def _expected_last_copy(run: Run) -> Array:
+def _compute_expected_last_copy(run: Run) -> Array:
     """Return a run's expected words: each of 128 threads has the first word of its last 16-byte copy."""
-    return np.tile(_memory_word(run, (run.trip_count - 1) * 512 + 4 * np.arange(128)), (run.blocks, 1))
+    return np.tile(_read_memory_words(run, (run.trip_count - 1) * 512 + 4 * np.arange(128)), (run.blocks, 1))
 
 
 STEP = 4096 + 128
 """Bytes between links of the chain, so that no two share a line or always the same channel."""
 
 
-def _pointer_chase() -> str:
+def _emit_pointer_chase() -> str:
     """Return PTX in which thread 0 times dependent global loads from DRAM, then from L2; %word gets the last byte
     offset.
     """
@@ -297,8 +298,9 @@ MET:
 """
 
 
-def _copy_rows() -> str:
-    """Return a timed loop in which each thread copies 64 bytes from the first half of the rows to the second."""
+def _emit_row_copies() -> str:
+    """Return PTX that times a loop in which each thread copies 64 bytes from the first half of the rows to the
+    second."""
     loads = "".join(
         f"    ld.global.v4.b32 {{%r{8 + 4 * i}, %r{9 + 4 * i}, %r{10 + 4 * i}, %r{11 + 4 * i}}}, "
         f"[%rd3+{16 * COPY_THREADS * i}];\n"
@@ -322,7 +324,7 @@ def _copy_rows() -> str:
 """
 
 
-def _expected_copy(run: Run) -> Array:
+def _compute_expected_copy(run: Run) -> Array:
     """Return a run's expected words: the first word that each thread copied in the last iteration."""
     place = ((run.trip_count - 1) * run.blocks + np.arange(run.blocks)) * (COPY_BYTES // 4)
-    return _memory_word(run, place[:, None] + 4 * np.arange(COPY_THREADS))
+    return _read_memory_words(run, place[:, None] + 4 * np.arange(COPY_THREADS))

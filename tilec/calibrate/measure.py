@@ -24,8 +24,8 @@ from tilec.support.records import dataclass
 from tilec.target.table import Target
 
 PROBES: tuple[Probe, ...] = (
-    *arithmetic.arithmetic_probes(), *tensor.tensor_probes(), *shared.shared_probes(),
-    *thread_barriers.barrier_probes(), *copies.copy_probes(),
+    *arithmetic.build_arithmetic_probes(), *tensor.build_tensor_probes(), *shared.build_shared_probes(),
+    *thread_barriers.build_barrier_probes(), *copies.build_copy_probes(),
 )  # fmt: skip
 SCHEMA = 1
 REPEATS = 15
@@ -130,7 +130,7 @@ class Gpu:
         """
         arguments = (probe.name, str(repeats), str(self.sms))
         command, patience = [sys.executable, "-m", "tilec.calibrate.measure", *arguments], PATIENCE_SECONDS
-        environment = _child_environment()
+        environment = _build_child_environment()
         try:
             # Through a pipe, so that an interrupted run leaves no file.
             child = subprocess.run(
@@ -145,7 +145,7 @@ class Gpu:
         return slopes
 
 
-def _child_environment() -> dict[str, str]:
+def _build_child_environment() -> dict[str, str]:
     """Return this process's environment with this tilec's folder first in PYTHONPATH."""
     here = str(Path(__file__).parents[2])
     paths = os.environ.get("PYTHONPATH", "")

@@ -267,7 +267,7 @@ def _ld_global_cells(figures: Figures) -> dict[str, Value]:
     return {"latency": f"{_as_text(took)} + bytes / 64"}
 
 
-def _shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) -> dict[str, Value]:
+def _build_shared_cells(figures: Figures, name: str, port: str, chain_bytes: int = 0) -> dict[str, Value]:
     """Return formulas of a shared access's occupancy and, unless `chain_bytes` is 0, latency; record their checks.
     `name` is the access, `port` the slot of its port.
     """
@@ -378,11 +378,11 @@ TABLES: tuple[tuple[str, str, Callable[[Any], dict[str, Value]]], ...] = (
     (_row_key("ld.global"), "latency from DRAM, a chain of loads and additions of 64 bits; the rates are port widths",
      _ld_global_cells),
     (_row_key("ld.shared"), "chain of loads; 8 warps of 16 bytes a lane",
-     lambda figures: _shared_cells(figures, "ld.shared", "tp_smem_rd", 128)),
+     lambda figures: _build_shared_cells(figures, "ld.shared", "tp_smem_rd", 128)),
     (_row_key("st.shared"), "rate of 8 warps of 16 bytes a lane; latency derived from ld.shared",
-     lambda figures: _shared_cells(figures, "st.shared", "tp_smem_wr")),
+     lambda figures: _build_shared_cells(figures, "st.shared", "tp_smem_wr")),
     (_row_key("ldmatrix"), "chain of .x4; rate of 8 warps",
-     lambda figures: _shared_cells(figures, "ldmatrix", "tp_smem_rd", 512)),
+     lambda figures: _build_shared_cells(figures, "ldmatrix", "tp_smem_rd", 512)),
     (_row_key("wgmma.ss"), "bf16, one warpgroup; wide products by n256, narrow ones by n8 to n32; drain and issue at "
      "n128; tp_smem_rd is a port width", _wgmma_ss_cells),
     (_row_key("wgmma.rs"), "bf16, one warpgroup; wide products by n128, the floor by n8; issue of wgmma.ss; tp_smem_rd "

@@ -102,7 +102,7 @@ def build_manifest(probe: Probe, target: str) -> launch.Manifest:
         scalars.append(launch.ScalarInfo("rows", "uint32"))
     if probe.box:
         params.append(launch.TensorMapParam("memory", "bfloat16", (probe.box, ROW_BYTES // 2), 128))
-    smem = SMEM_ALIGNMENT - DYNAMIC_ALIGNMENT + _barriers_offset(probe) + BARS_BYTES
+    smem = SMEM_ALIGNMENT - DYNAMIC_ALIGNMENT + _compute_barriers_offset(probe) + BARS_BYTES
     return launch.Manifest(
         probe.entry, target, ("blocks", 1, 1), (probe.threads, 1, 1), (1, 1, 1), dynamic_smem=smem,
         tensors=tuple(tensors), scalars=tuple(scalars), params=tuple(params),
@@ -146,14 +146,14 @@ def build_ptx(probe: Probe, target: str, version: str) -> str:
     mov.u32 %smem, smem;
     add.u32 %smem, %smem, {SMEM_ALIGNMENT - 1};
     and.b32 %smem, %smem, {-SMEM_ALIGNMENT};
-    add.u32 %bars, %smem, {_barriers_offset(probe)};
+    add.u32 %bars, %smem, {_compute_barriers_offset(probe)};
     setp.eq.u32 %first, %thread, 0;
     mov.u32 %word, 0;
     mov.u64 %t0, 0;
     mov.u64 %t1, 0;
     mov.u64 %t2, 0;
     mov.u64 %t3, 0;
-{_load_memory_parameters(probe)}{probe.body}
+{_emit_memory_parameters(probe)}{probe.body}
     ld.param.u64 %address, [times];
     cvta.to.global.u64 %address, %address;
     mad.wide.u32 %address, %block, {8 * len(probe.readings)}, %address;
@@ -170,12 +170,12 @@ LEAVE:
 """
 
 
-def _barriers_offset(probe: Probe) -> int:
+def _compute_barriers_offset(probe: Probe) -> int:
     """Return the offset of the mbarriers in bytes: the probe's shared memory, rounded up to 8."""
     return -(-probe.smem_bytes // 8) * 8
 
 
-def _load_memory_parameters(probe: Probe) -> str:
+def _emit_memory_parameters(probe: Probe) -> str:
     """Return PTX that sets %memory and %map from the parameters, as far as the probe has them."""
     text = "    ld.param.u64 %memory, [memory];\n    cvta.to.global.u64 %memory, %memory;\n" if probe.rows else ""
     return text + ("    mov.u64 %map, map;\n    cvta.param.u64 %map, %map;\n" if probe.box else "")

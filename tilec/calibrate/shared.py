@@ -25,19 +25,19 @@ LDMATRIX: tuple[Feature, ...] = ("ldmatrix",)
 STMATRIX: tuple[Feature, ...] = ("stmatrix",)
 
 
-def shared_probes() -> Iterator[Probe]:
+def build_shared_probes() -> Iterator[Probe]:
     """Yield the probes of loads from and stores to shared memory, plain and of matrices."""
-    chase = _address_chase("ld.shared.b32 %r10, [%r10];", 4, 32)
+    chase = _emit_address_chase("ld.shared.b32 %r10, [%r10];", 4, 32)
     yield Probe("ld.shared latency", chase, _expect_own_address(4), CHAIN, smem_bytes=128)
     matrix = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r10];"
-    chase = _address_chase(matrix, 16, 128)
+    chase = _emit_address_chase(matrix, 16, 128)
     yield Probe("ldmatrix latency", chase, _expect_own_address(16), CHAIN, smem_bytes=512, features=LDMATRIX)
     for name, access, feature in (
         ("ld.shared", "ld.shared.v4.b32 {{{v}}}, [{at}];", NONE),
         ("ldmatrix", "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{{v}}}, [{at}];", LDMATRIX),
     ):
         loaded = expect_same_word(lambda run: 4 * ACCESSES * run.trip_count, THREADS)
-        body = _load_stream(access)
+        body = _emit_load_stream(access)
         yield Probe(f"{name} throughput", body, loaded, 1, (256, 4096), THREADS, WARPS * REGION, feature)
     for name, access, feature in (
         ("st.shared", "st.shared.v4.b32 [{at}], {{%left, %left, %left, %left}};", NONE),
@@ -45,11 +45,11 @@ def shared_probes() -> Iterator[Probe]:
     ):
         # In the last iteration %left, the stored word, is 1.
         stored = expect_same_word(lambda run: 1, THREADS)
-        body = _store_stream(access)
+        body = _emit_store_stream(access)
         yield Probe(f"{name} throughput", body, stored, 1, (256, 4096), THREADS, WARPS * REGION, feature)
 
 
-def _address_chase(load: str, step: int, words: int) -> str:
+def _emit_address_chase(load: str, step: int, words: int) -> str:
     """Return PTX in which each lane times a chain of `load`, each from the address loaded last; %word gets its offset.
     Before, `words` words are filled with 32 addresses, `step` bytes apart, again and again.
     """
@@ -77,7 +77,7 @@ _MINE = f"""    mad.lo.u32 %r7, %warp, {REGION}, %smem;
 """
 
 
-def _load_stream(access: str) -> str:
+def _emit_load_stream(access: str) -> str:
     """Return PTX that fills shared memory with ones, times loads by format `access` (places v, at) and adds them in
     %word.
     """
@@ -89,7 +89,7 @@ def _load_stream(access: str) -> str:
     return emit_fill(WARPS * REGION, THREADS, "    mov.u32 %r2, 1;") + _MINE + emit_timed(emit_loop("\n".join(lines)))
 
 
-def _store_stream(access: str) -> str:
+def _emit_store_stream(access: str) -> str:
     """Return PTX that times stores of %left, the iterations left, by format `access` (place at), and reads the last
     word back.
     """

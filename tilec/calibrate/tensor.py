@@ -57,20 +57,24 @@ OPERANDS = (
 BF16 = OPERANDS[0]
 
 
-def tensor_probes() -> Iterator[Probe]:
+def build_tensor_probes() -> Iterator[Probe]:
     """Yield the probes of mma.sync and wgmma, and of the clock under their load."""
-    yield from _mma_probes()
+    yield from _build_mma_probes()
     for operand in OPERANDS:
         for n in WIDTHS if operand is BF16 else WIDE:
-            yield _wgmma_probe(f"wgmma.ss {operand.name} n{n}", operand, n, _product_chain(operand, n), IN_FLIGHT)
+            yield _build_wgmma_probe(
+                f"wgmma.ss {operand.name} n{n}", operand, n, _emit_product_chain(operand, n), IN_FLIGHT
+            )
     for n in WIDTHS_RS:
-        yield _wgmma_probe(f"wgmma.rs bf16 n{n}", BF16, n, _product_chain(BF16, n, in_registers=True), IN_FLIGHT)
+        yield _build_wgmma_probe(
+            f"wgmma.rs bf16 n{n}", BF16, n, _emit_product_chain(BF16, n, in_registers=True), IN_FLIGHT
+        )
     for form in ("ss", "rs"):
-        alone = _product_chain(BF16, 128, count=1, left=0, in_registers=form == "rs")
-        yield _wgmma_probe(f"wgmma.{form} alone n128", BF16, 128, alone, 1)
+        alone = _emit_product_chain(BF16, 128, count=1, left=0, in_registers=form == "rs")
+        yield _build_wgmma_probe(f"wgmma.{form} alone n128", BF16, 128, alone, 1)
     for count in (FEW, MANY):
-        yield _wgmma_probe(f"wgmma issue {count}", BF16, 128, _issue_loop(count), 1, count)
-    yield _loaded_clock_probe()
+        yield _build_wgmma_probe(f"wgmma issue {count}", BF16, 128, _issue_loop(count), 1, count)
+    yield _build_loaded_clock_probe()
 
 
 # ---- mma.sync --------------------------------------------------------------------------------------------------------
@@ -78,7 +82,7 @@ def tensor_probes() -> Iterator[Probe]:
 MMA_SUMS, MMA_ROUNDS = 8, 4
 
 
-def _mma_probes() -> Iterator[Probe]:
+def _build_mma_probes() -> Iterator[Probe]:
     """Yield a throughput and a latency probe of mma.sync for each of bf16, f16 and s8."""
     each = MMA_SUMS * MMA_ROUNDS
     for operand in OPERANDS:
@@ -86,9 +90,9 @@ def _mma_probes() -> Iterator[Probe]:
             continue
         many, one = _expect_mma_total(operand, MMA_SUMS, MMA_ROUNDS, WARPGROUP), _expect_mma_total(operand, 1, each, 32)
         name = f"mma.sync {operand.name}"
-        yield Probe(f"{name} throughput", _mma_chain(operand, MMA_SUMS, MMA_ROUNDS), many, each, threads=WARPGROUP,
+        yield Probe(f"{name} throughput", _emit_mma_chain(operand, MMA_SUMS, MMA_ROUNDS), many, each, threads=WARPGROUP,
                     registers=_declare_accumulators(operand, 4 * MMA_SUMS), features=("mma.sync",))  # fmt: skip
-        yield Probe(f"{name} latency", _mma_chain(operand, 1, each), one, each,
+        yield Probe(f"{name} latency", _emit_mma_chain(operand, 1, each), one, each,
                     registers=_declare_accumulators(operand, 4 * MMA_SUMS), features=("mma.sync",))  # fmt: skip
 
 
@@ -97,7 +101,7 @@ def _declare_accumulators(operand: Operand, count: int) -> tuple[str, ...]:
     return (f".{operand.accumulator} %sum<{count}>",)
 
 
-def _clear_accumulators(operand: Operand, count: int) -> str:
+def _emit_clear_accumulators(operand: Operand, count: int) -> str:
     """Return PTX that sets `count` accumulators %sum0, … to zero."""
     zero = "0f00000000" if operand.accumulator == "f32" else "0"
     return "".join(f"    mov.{operand.accumulator} %sum{i}, {zero};\n" for i in range(count))
@@ -110,8 +114,9 @@ def _expect_mma_total(operand: Operand, sums: int, rounds: int, threads: int) ->
     return expect_same_word(lambda run: sums * (sums - 1) // 2 + sums * each * run.trip_count, threads, dtype)
 
 
-def _mma_chain(operand: Operand, sums: int, rounds: int) -> str:
-    """Return a timed PTX loop of `rounds` mma.sync of ones into each of `sums` accumulators; the word is their total.
+def _emit_mma_chain(operand: Operand, sums: int, rounds: int) -> str:
+    """Return PTX that times a loop of `rounds` mma.sync of ones into each of `sums` accumulators; %word gets their
+    total.
 
     They start differently, so that the assembler merges none.
     """
@@ -131,7 +136,7 @@ def _mma_chain(operand: Operand, sums: int, rounds: int) -> str:
         for tile in range(sums)
     )
     total = "".join(f"    add.{begins} %sum0, %sum0, %sum{4 * tile};\n" for tile in range(1, sums))
-    return f"""{ones}{_clear_accumulators(operand, 4 * sums)}{distinct}    bar.sync 0;
+    return f"""{ones}{_emit_clear_accumulators(operand, 4 * sums)}{distinct}    bar.sync 0;
 {emit_timed(emit_loop(chr(10).join(line)))}{total}    mov.b32 %word, %sum0;
 """
 
@@ -139,7 +144,7 @@ def _mma_chain(operand: Operand, sums: int, rounds: int) -> str:
 # ---- wgmma -----------------------------------------------------------------------------------------------------------
 
 
-def _wgmma_probe(name: str, operand: Operand, n: int, chain: str, operations: int, count: int = 0) -> Probe:
+def _build_wgmma_probe(name: str, operand: Operand, n: int, chain: str, operations: int, count: int = 0) -> Probe:
     """Return a probe of wgmma on ones that fills operands and runs `chain`; the word is their sum, at most
     `operand.most`.
 
@@ -149,7 +154,7 @@ def _wgmma_probe(name: str, operand: Operand, n: int, chain: str, operations: in
     dtype = np.float32 if operand.accumulator == "f32" else np.int32
     size = A_BYTES + 128 * n
     ones = emit_fill(size, WARPGROUP, f"    mov.b32 %r2, {operand.ones};", is_async=True)
-    body = f"{ones}{_set_up_operands(operand, n)}{chain}\n    mov.b32 %word, %sum0;\n"
+    body = f"{ones}{_emit_operand_setup(operand, n)}{chain}\n    mov.b32 %word, %sum0;\n"
     registers = (*_declare_accumulators(operand, n // 2), ".b64 %da<4>, %db<4>")
     return Probe(
         name, body, expect_same_word(lambda run: min(each * run.trip_count, operand.most), WARPGROUP, dtype),
@@ -157,7 +162,7 @@ def _wgmma_probe(name: str, operand: Operand, n: int, chain: str, operations: in
     )  # fmt: skip
 
 
-def _set_up_operands(operand: Operand, n: int) -> str:
+def _emit_operand_setup(operand: Operand, n: int) -> str:
     """Return PTX that sets descriptors of A and B, A in registers %r4 to %r7, and accumulators of zero.
 
     The descriptors are for four steps along a row: 128-byte swizzle, 1024 bytes between groups of eight rows.
@@ -169,7 +174,7 @@ def _set_up_operands(operand: Operand, n: int) -> str:
     for step in range(4):
         text += f"    add.u64 %da{step}, %rd0, {2 * step};\n    add.u64 %db{step}, %rd0, {A_BYTES // 16 + 2 * step};\n"
     text += "".join(f"    mov.b32 %r{i}, {operand.ones};\n" for i in range(4, 8))
-    return text + _clear_accumulators(operand, n // 2)
+    return text + _emit_clear_accumulators(operand, n // 2)
 
 
 def _emit_product(operand: Operand, n: int, step: int, in_registers: bool, keeps: str = "1") -> str:
@@ -185,10 +190,11 @@ def _emit_product(operand: Operand, n: int, step: int, in_registers: bool, keeps
     )
 
 
-def _product_chain(operand: Operand, n: int, count: int = IN_FLIGHT, left: int = 1, in_registers: bool = False) -> str:
-    """Return a timed loop of wgmma groups of `count` products into the same sums, with `left` groups in flight. A is in
-    registers %r4 to %r7 if `in_registers`, else in shared memory.
-    """
+def _emit_product_chain(
+    operand: Operand, n: int, count: int = IN_FLIGHT, left: int = 1, in_registers: bool = False
+) -> str:
+    """Return PTX that times a loop of wgmma groups of `count` products into the same sums, with `left` groups in
+    flight. A is in registers %r4 to %r7 if `in_registers`, else in shared memory."""
     products = "\n".join(_emit_product(operand, n, step % 4, in_registers) for step in range(count))
     body = f"""    wgmma.fence.sync.aligned;
 {products}
@@ -216,7 +222,7 @@ _FACTOR, _ADDEND, _MASK, _EXPONENT = 2654435761, 12345, 0x807F807F, 0x3F003F00
 _WIDE = 256
 
 
-def _loaded_clock_probe() -> Probe:
+def _build_loaded_clock_probe() -> Probe:
     """Return the probe of the clock under load: products of pseudo-random numbers on every multiprocessor.
 
     Zeros leave the clock higher. Each iteration clears its accumulators, to limit rounding errors, by a predicate that
@@ -237,16 +243,16 @@ def _loaded_clock_probe() -> Probe:
     wgmma.commit_group.sync.aligned;
     wgmma.wait_group.sync.aligned 1;""")
     timing = emit_timed_twice(chain + "    wgmma.wait_group.sync.aligned 0;\n")
-    before = f"{emit_fill(size, WARPGROUP, word, is_async=True)}{_set_up_operands(BF16, _WIDE)}{never}"
+    before = f"{emit_fill(size, WARPGROUP, word, is_async=True)}{_emit_operand_setup(BF16, _WIDE)}{never}"
     body = f"{before}{timing}    mov.b32 %word, %sum0;\n"
     registers = (*_declare_accumulators(BF16, _WIDE // 2), ".b64 %da<4>, %db<4>")
     return Probe(
-        "clock under load", body, _expected_products, 1, (2000, 62000), WARPGROUP, size, ("wgmma",), ("cycles", "ns"),
-        fills_chip=True, registers=registers, tolerance=1e-3,
+        "clock under load", body, _compute_expected_products, 1, (2000, 62000), WARPGROUP, size, ("wgmma",),
+        ("cycles", "ns"), fills_chip=True, registers=registers, tolerance=1e-3,
     )  # fmt: skip
 
 
-def _expected_products(run: Run) -> Array:
+def _compute_expected_products(run: Run) -> Array:
     """Return each thread's first accumulator of the clock probe, computed by numpy from the pseudo-random operands.
 
     It is that of row lane / 4 of the warp's sixteen, column 2 (lane mod 4).

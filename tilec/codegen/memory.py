@@ -62,7 +62,7 @@ def unpack_word(builder: Builder, word: Reg, dtype: DType, per_word: int) -> Ite
 
 
 def pack_word(builder: Builder, parts: list[Reg], dtype: DType) -> Reg:
-    """Return a 32-bit word with the elements packed, the first lowest."""
+    """Emit and return a 32-bit word with the elements packed, the first lowest."""
     if dtype.bits == 16 and dtype.is_float:
         return builder.create("b32", "mov.b32", Vector(tuple(parts)))
     word = parts[0]
@@ -72,7 +72,7 @@ def pack_word(builder: Builder, parts: list[Reg], dtype: DType) -> Reg:
 
 
 def pack_f32(scalars: Scalars, dtype: DType, *values: Operand) -> Reg:
-    """Return a word of two 16-bit or four 8-bit floats, converted from float32 values, the first lowest."""
+    """Emit and return a word of two 16-bit or four 8-bit floats, converted from float32 values, the first lowest."""
     registers = [scalars.ensure_register(v, FLOAT32) for v in values]
     if dtype.bits == 16:
         return scalars.builder.create("b32", f"cvt.rn.{FLOAT_NAMES[dtype]}x2.f32", registers[1], registers[0])

@@ -75,7 +75,7 @@ def compile(
     except CompileError as error:
         raise error.with_traceback(None) from None  # the frames inside tilec do not help the caller
     chosen = options.CompileOptions(
-        target=target or _default_target(device),
+        target=target or _choose_default_target(device),
         entry=entry,
         defines=tuple((name, _check_constant(name, value)) for name, value in params.items()),
         **{"cache_dir": options.cache_folder(), **_check_switches(switches or {})},
@@ -151,12 +151,12 @@ def _check_switches(switches: Mapping[str, Any]) -> Mapping[str, Any]:
         now = options.FORMER_NAMES.get(name.replace("_", "-"), name)
         if now != name:
             warnings.warn(f"the switch {name} is now called {now}", DeprecationWarning, stacklevel=3)
-        current[now] = _current_codes(value) if now in ("silenced", "errors") else value
+        current[now] = _replace_former_codes(value) if now in ("silenced", "errors") else value
     options.check_fields(current)
     return current
 
 
-def _current_codes(given: Iterable[str]) -> tuple[str, ...]:
+def _replace_former_codes(given: Iterable[str]) -> tuple[str, ...]:
     """Return diagnostic codes with former ones replaced by their present codes, with a `DeprecationWarning` each."""
     from tilec.driver.explanations import FORMER_CODES
 
@@ -192,7 +192,7 @@ def _find_similar_file(path: Path) -> Path | None:
     return None if near is None else path.with_name(near)
 
 
-def _default_target(device: Device) -> str:
+def _choose_default_target(device: Device) -> str:
     """Return the best target for this machine's GPU; the command's default without one or for the emulator."""
     default = options.CompileOptions().target
     if device == "emulator":
@@ -271,7 +271,7 @@ class Kernel:
         self.__signature__ = self._python_signature()
 
     def __repr__(self) -> str:
-        known = self.shape_scalars()
+        known = self.list_shape_scalars()
         written = (f"{n}: {t}" + " from the arrays" * (n in known) for n, t in self._types().items())
         return f"<tilec kernel {self.manifest.entry}({', '.join(written)}) for {self.manifest.target}>"
 
@@ -298,7 +298,7 @@ class Kernel:
         """Return the text of a call's signature, with brackets around parameters that follow from the arrays'
         shapes.
         """
-        known = self.shape_scalars()
+        known = self.list_shape_scalars()
         written = (f"[{name}]" if name in known else name for name in self.parameters())
         return f"{self.manifest.entry}({', '.join(written)})"
 
@@ -306,7 +306,7 @@ class Kernel:
         """Return a call's `inspect.Signature`: parameters that follow from shapes, and `stream`, are optional
         keywords.
         """
-        kind, known = inspect.Parameter, self.shape_scalars()
+        kind, known = inspect.Parameter, self.list_shape_scalars()
         needed = [kind(name, kind.POSITIONAL_OR_KEYWORD) for name in self.parameters() if name not in known]
         others = dict.fromkeys([*(name for name in self.parameters() if name in known), "stream"])
         optional = [kind(name, kind.KEYWORD_ONLY, default=None) for name in others]
@@ -335,7 +335,7 @@ class Kernel:
         from. Raises `TypeError` or `ValueError` before anything is launched.
         """
         given = self._bind_arguments(args, named)
-        handle = _stream_handle(stream, given.values())
+        handle = _get_stream_handle(stream, given.values())
         views: dict[str, View] = {}
         listed: dict[str, tables.TableArgument] = {}
         scalars: dict[str, Number] = {}
@@ -347,8 +347,8 @@ class Kernel:
                 views[name] = self._make_view(name, value, handle)
             else:
                 scalars[name] = _check_scalar(name, value, self.manifest)
-        shapes = {name: _element_shape(tensors[name], one) for name, one in views.items()}
-        shapes |= {name: _element_shape(tensors[name], one) for name, one in listed.items()}
+        shapes = {name: _compute_element_shape(tensors[name], one) for name, one in views.items()}
+        shapes |= {name: _compute_element_shape(tensors[name], one) for name, one in listed.items()}
         sizes = self.manifest.sizes(shapes, scalars)
         for name, one in views.items():
             _check_view(tensors[name], one, sizes)
@@ -366,7 +366,7 @@ class Kernel:
         """
         order = self.parameters()
         if len(args) + len(named) < len(order):
-            order = tuple(name for name in order if name not in self.shape_scalars() or name in named)
+            order = tuple(name for name in order if name not in self.list_shape_scalars() or name in named)
         positional = [name for name in order if name not in named]
         strange = [name for name in named if name not in self.parameters()]
         if len(args) != len(positional) or strange:
@@ -389,7 +389,7 @@ class Kernel:
         missing = [repr(name) for name in order if name not in named][len(args) :]
         return f"missing {len(missing)} required argument{'s' * (len(missing) > 1)}: {', '.join(missing)}"
 
-    def shape_scalars(self) -> set[str]:
+    def list_shape_scalars(self) -> set[str]:
         """Return the names of the scalars that occur in tensors' shapes."""
         return {name for tensor in self.manifest.tensors for size in tensor.shape for name in scalar_names(size)}
 
@@ -547,7 +547,7 @@ def _check_scalar(name: str, value: object, manifest: Manifest) -> Number:
     return value
 
 
-def _element_shape(tensor: TensorInfo, one: View | tables.TableArgument) -> tuple[int, ...]:
+def _compute_element_shape(tensor: TensorInfo, one: View | tables.TableArgument) -> tuple[int, ...]:
     """Return an array's shape in elements: as given, but twice the last extent for four-bit ones, two in a byte."""
     per_byte = TYPES_BY_NAME[tensor.dtype].per_byte
     if tensor.table == len(one.shape):
@@ -572,12 +572,12 @@ def _check_view(tensor: TensorInfo, one: View, sizes: Mapping[str, int]) -> None
         raise ValueError(f"{tensor.name} has the strides {list(one.strides)}, the kernel takes {list(steps)}")
 
 
-def _stream_handle(stream: object, values: Any) -> int:
+def _get_stream_handle(stream: object, values: Any) -> int:
     """Return a stream's CUDA handle: of a number, of torch, cupy or cuda.core, of the arrays for None; raise for
     others.
     """
     if stream is None:
-        return _current_stream(values)
+        return _find_current_stream(values)
     if isinstance(stream, int):
         return stream
     if hasattr(stream, "__cuda_stream__"):  # the protocol of cuda.core
@@ -588,7 +588,7 @@ def _stream_handle(stream: object, values: Any) -> int:
     raise TypeError(f"stream is a number or a stream, not {type(stream).__name__}")
 
 
-def _current_stream(values: Any) -> int:
+def _find_current_stream(values: Any) -> int:
     """Return the handle of the current stream of the first torch or cupy array's library; 0 without such arrays."""
     for value in values:
         library = type(value).__module__.partition(".")[0]

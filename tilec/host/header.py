@@ -15,10 +15,10 @@ from tilec.host.header_calls import (
     Argument,
     Function,
     check_function,
-    launch_function,
+    list_scratch_tensors,
     may_be_empty,
-    scratch_function,
-    scratch_tensors,
+    write_launch_function,
+    write_scratch_function,
 )
 from tilec.host.header_driver import DRIVER
 from tilec.host.machines import is_portable, newest_portable, parse_capability, preference_key
@@ -45,14 +45,14 @@ def _list_places(name: str, manifest: Manifest, spelled: Mapping[str, str]) -> I
             continue
         for axis, size in enumerate(tensor.shape):
             if name in scalar_names(size):
-                what = f"{_dimension(axis, len(tensor.shape))} of {spelled[tensor.name]}"
+                what = f"{_name_dimension(axis, len(tensor.shape))} of {spelled[tensor.name]}"
                 yield _add_unit(what, size)
         for axis, size in enumerate(tensor.strides or ()):
             if name in scalar_names(size):
                 yield _add_unit(f"stride {axis} of {spelled[tensor.name]}", size)
 
 
-def _dimension(axis: int, rank: int) -> str:
+def _name_dimension(axis: int, rank: int) -> str:
     """Return what a tensor's axis is called: "elements" of rank 1, "rows" or "columns" of rank 2, else "dimension
     3".
     """
@@ -180,7 +180,7 @@ def build_header(file: str, variants: Sequence[Variant], style: Style) -> str:
     are called `NAME_load` and so on, and the header names the file `file`. The current context's GPU runs its own
     variant; a GPU newer than all runs PTX that the driver translates, where a variant is portable.
     """
-    stem = _c_identifier(file.partition(".")[0])
+    stem = _make_c_identifier(file.partition(".")[0])
     known = sorted(variants, key=lambda v: preference_key(v.target), reverse=True)
     file_name = "".join(c if c.isprintable() else "_" for c in file)
     portable = newest_portable(variant.target for variant in known)
@@ -188,12 +188,12 @@ def build_header(file: str, variants: Sequence[Variant], style: Style) -> str:
         _build_kernel(stem, entry, [(v.target, m) for v in known for m in v.manifests if m.entry == entry], portable)
         for entry in dict.fromkeys(m.entry for variant in known for m in variant.manifests)
     ]
-    images = [_image_array(f"{stem}_{variant.target}_image", variant.cubin) for variant in known]
-    images += [_image_array(f"{stem}_{v.target}_ptx", v.ptx + b"\0") for v in known if v.target == portable]
+    images = [_write_image_array(f"{stem}_{variant.target}_image", variant.cubin) for variant in known]
+    images += [_write_image_array(f"{stem}_{v.target}_ptx", v.ptx + b"\0") for v in known if v.target == portable]
     name = "_".join(["TILEC", *style.namespace, stem]).upper()
-    opened, closed = _namespace_lines(style)
+    opened, closed = _write_namespace_lines(style)
     guard = f"#ifndef {name}_H\n#define {name}_H\n"
-    parts = [_head_comment(file_name, known, style), guard, _INCLUDES, _CASTS, DRIVER, _TYPES, opened]
+    parts = [_write_head_comment(file_name, known, style), guard, _INCLUDES, _CASTS, DRIVER, _TYPES, opened]
     if not style.only_declares:
         parts += images
     for kernel_type, functions, owner in kernels:
@@ -210,7 +210,7 @@ def build_header(file: str, variants: Sequence[Variant], style: Style) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _namespace_lines(style: Style) -> tuple[str, str]:
+def _write_namespace_lines(style: Style) -> tuple[str, str]:
     """Return the lines that open and close the C++ namespace, or `extern "C"` in a header of declarations; else ""."""
     if style.namespace:
         before = " ".join(f"namespace {name} {{" for name in style.namespace)
@@ -222,13 +222,13 @@ def _namespace_lines(style: Style) -> tuple[str, str]:
     return f"#ifdef __cplusplus\n{before}\n#endif\n", f"#ifdef __cplusplus\n{behind}\n#endif\n"
 
 
-def _c_identifier(text: str) -> str:
+def _make_c_identifier(text: str) -> str:
     """Return the text as a C identifier, other characters replaced by `_`, with `_` before a leading digit."""
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return f"_{name}" if name[:1].isdigit() else name
 
 
-def _head_comment(file: str, variants: Sequence[Variant], style: Style) -> str:
+def _write_head_comment(file: str, variants: Sequence[Variant], style: Style) -> str:
     """Return the C comment at the head of a header: its file and targets, how to include it, what functions do."""
     targets = ", ".join(v.target for v in variants)
     where = "Include it in one source file"
@@ -268,7 +268,7 @@ _INCLUDES = """\
 """
 
 
-def _image_array(name: str, data: bytes) -> str:
+def _write_image_array(name: str, data: bytes) -> str:
     """Return bytes as the text of a C array of 8-byte little-endian words, padded with zeros."""
     padded = data + bytes(-len(data) % 8)
     words = [f"0x{word:x}u" for (word,) in struct.iter_unpack("<Q", padded)]
@@ -298,13 +298,13 @@ typedef struct {{
     int variant;
 }} {entry}_kernel;
 """
-    functions = [_unload_function(entry), _load_function(stem, entry, variants, portable)]
+    functions = [_write_unload_function(entry), _load_function(stem, entry, variants, portable)]
     names, first = {name: a.name for name, a in arguments.items()}, f"const {entry}_kernel *kernel"
     for target, manifest in variants:
         functions.append(check_function(f"{entry}_{target}_check", declared, manifest, names))
-        functions.append(launch_function(f"{entry}_{target}_launch", first, declared, manifest, names))
-    for tensor in scratch_tensors([manifest for _, manifest in variants]):
-        functions.append(scratch_function(entry, tensor, arguments, variants))
+        functions.append(write_launch_function(f"{entry}_{target}_launch", first, declared, manifest, names))
+    for tensor in list_scratch_tensors([manifest for _, manifest in variants]):
+        functions.append(write_scratch_function(entry, tensor, arguments, variants))
     checks = "\n".join(f"    case {i}: return {entry}_{t}_check({passed});" for i, (t, _) in enumerate(variants))
     launches = "\n".join(
         f"    case {i}: return {entry}_{t}_launch(kernel, stream{comma}{passed});" for i, (t, _) in enumerate(variants)
@@ -326,10 +326,10 @@ typedef struct {{
     sizes = describe_sizes(variants[0][1], names)
     signature = f"CUresult {entry}_launch({first}, CUstream stream{comma}{declared})"
     functions.append(Function(signature, launched, comment=sizes))
-    return kernel_type, functions, _owner_class(entry, declared, passed)
+    return kernel_type, functions, _write_owner_class(entry, declared, passed)
 
 
-def _owner_class(entry: str, declared: str, passed: str) -> str:
+def _write_owner_class(entry: str, declared: str, passed: str) -> str:
     """Return the text of a C++ class whose constructor loads a kernel and whose destructor unloads it."""
     comma = ", " if declared else ""
     return f"""\
@@ -362,17 +362,17 @@ def _collect_arguments(manifests: Sequence[Manifest], prefixes: tuple[str, ...])
                 case PointerParam(name):
                     tensor = manifest.tensor(name)
                     into = lent if tensor.role in ("workspace", "zeroed") else own
-                    into.setdefault(name, Argument(name, _pointer_type(tensor)))
+                    into.setdefault(name, Argument(name, _build_pointer_type(tensor)))
                 case ScalarParam(name):  # 16-bit floats are passed as their bits
                     own.setdefault(name, Argument(name, _NUMBERS.get(scalars[name].dtype, "uint16_t")))
                 case TensorMapParam():
                     pass
     both = own | lent
-    spelled = _c_names(both, prefixes)
+    spelled = _choose_c_names(both, prefixes)
     return {name: Argument(spelled[name], argument.type) for name, argument in both.items()}
 
 
-def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
+def _choose_c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
     """Return each parameter's name in C: its own, or with `_` added where it is reserved or begins with a prefix. Names
     with one of the prefixes belong to the header.
     """
@@ -389,7 +389,7 @@ def _c_names(names: Iterable[str], prefixes: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _pointer_type(tensor: TensorInfo) -> str:
+def _build_pointer_type(tensor: TensorInfo) -> str:
     """Return the C type of a pointer to a tensor: const for an input, `void *` for scratch memory and unknown
     elements. That of a table of addresses is a pointer to pointers.
     """
@@ -453,7 +453,7 @@ def _load_function(stem: str, entry: str, variants: Sequence[tuple[str, Manifest
     return Function(f"CUresult {entry}_load({entry}_kernel *kernel)", body)
 
 
-def _unload_function(entry: str) -> Function:
+def _write_unload_function(entry: str) -> Function:
     """Return the C function that frees a loaded kernel's memory and module, and clears its handle."""
     body = """\
     CUresult status = CUDA_SUCCESS;

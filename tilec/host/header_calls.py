@@ -67,39 +67,46 @@ class Argument:
 
 def check_function(function: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
     """Return the C function that returns a message for the first wrong argument of a call, or NULL."""
-    checks = (*_size_checks(manifest, names), *_tensor_checks(manifest, names), *_grid_checks(manifest, names))
+    checks = (
+        *_build_size_checks(manifest, names),
+        *_build_tensor_checks(manifest, names),
+        *_build_grid_checks(manifest, names),
+    )
     # The first check of each condition.
     lines = [*{wrong: (wrong, message) for wrong, message in reversed(checks)}.values()][::-1]
     looked_at = {word for wrong, _ in lines for word in re.findall(r"\w+", wrong)}
     body = [f"    (void){name};" for name in names.values() if name not in looked_at]
-    body += [f"    if ({wrong}) return {_c_string(message)};" for wrong, message in lines]
+    body += [f"    if ({wrong}) return {_quote_c_string(message)};" for wrong, message in lines]
     body.append("    return NULL;\n")
     return Function(f"const char *{function}({declared or 'void'})", "\n".join(body), is_public=False)
 
 
-def _c_string(text: str) -> str:
+def _quote_c_string(text: str) -> str:
     """Return a text as a C string literal, with backslashes and quotes escaped."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _build_size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield C conditions, with messages, for wrong sizes: zero divisors, negative or too large extents."""
     divisors = {b for size in manifest.extents() for b in _find_divisors(size)}
     for divisor in sorted(divisors, key=sizes.format_size):
-        yield f"{_c_expression(divisor, names)} == 0", f"{sizes.format_size(divisor)} is 0, and a size is divided by it"
+        yield (
+            f"{_write_c_expression(divisor, names)} == 0",
+            f"{sizes.format_size(divisor)} is 0, and a size is divided by it",
+        )
     for tensor in manifest.tensors:
         for axis, size in enumerate(tensor.shape):
-            if _value_range(size, manifest)[0] < 0:
+            if _find_value_range(size, manifest)[0] < 0:
                 what = f"{sizes.format_size(size)}, extent {axis} of {tensor.name}, is negative"
-                yield f"{_c_expression(size, names)} < 0", what
+                yield f"{_write_c_expression(size, names)} < 0", what
             for part in sizes.nested_sizes(size):
-                if _value_range(part, manifest)[1] > sizes.MOST_ELEMENTS:
+                if _find_value_range(part, manifest)[1] > sizes.MOST_ELEMENTS:
                     what = f"{sizes.format_size(part)}, of extent {axis} of {tensor.name},"
-                    wrong = f"{_c_expression(part, names)} > {sizes.MOST_ELEMENTS}"
+                    wrong = f"{_write_c_expression(part, names)} > {sizes.MOST_ELEMENTS}"
                     yield wrong, f"{what} is more than {sizes.MOST_ELEMENTS}"
 
 
-def _value_range(size: Size, manifest: Manifest) -> tuple[int, int]:
+def _find_value_range(size: Size, manifest: Manifest) -> tuple[int, int]:
     """Return the smallest and largest value of a size: of its scalar's type, of int64 for a formula, or the number."""
     if isinstance(size, int):
         return size, size
@@ -116,76 +123,80 @@ def _find_divisors(size: Size) -> Iterator[Size]:
             yield part[2]
 
 
-def _tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _build_tensor_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield C conditions, with messages, for unusable tensors: null, misaligned, or wrong for a tensor map."""
-    for tensor in _passed_tensors(manifest):
-        name, there = names[tensor.name], _non_emptiness_prefix(tensor, names)
+    for tensor in _list_passed_tensors(manifest):
+        name, there = names[tensor.name], _build_non_emptiness_prefix(tensor, names)
         yield f"{there}{name} == NULL", f"{tensor.name} is NULL"
         least = POINTER_ALIGNMENT if tensor.table else ALIGNMENT
         yield f"{there}(uintptr_t){name} % {least} != 0", f"{tensor.name} is not aligned to {least} bytes"
-    for tensor in (t for t in manifest.tensors if any(_tensor_maps(manifest, t))):
-        there, bytes_each = _non_emptiness_prefix(tensor, names), TYPES_BY_NAME[tensor.dtype].bytes
+    for tensor in (t for t in manifest.tensors if any(_find_tensor_maps(manifest, t))):
+        there, bytes_each = _build_non_emptiness_prefix(tensor, names), TYPES_BY_NAME[tensor.dtype].bytes
         for axis, size in enumerate(tensor.shape):
-            if _value_range(size, manifest)[1] > 1 << 32:
+            if _find_value_range(size, manifest)[1] > 1 << 32:
                 what = f"extent {axis} of {tensor.name} is larger than 2**32"
-                yield f"{there}{_c_expression(size, names)} > 4294967296", what
-        for axis, step in enumerate(_element_strides(tensor)[:-1]):
+                yield f"{there}{_write_c_expression(size, names)} > 4294967296", what
+        for axis, step in enumerate(_find_element_strides(tensor)[:-1]):
             if isinstance(step, int):
                 continue
-            stride = f"{bytes_each} * {_c_expression(step, names)}"
+            stride = f"{bytes_each} * {_write_c_expression(step, names)}"
             what = f"rows of {tensor.name} along axis {axis} are not a multiple of 16 bytes apart"
             yield f"{there}({stride}) % 16 != 0", what
             yield f"{there}{stride} >= ((int64_t)1 << 40)", f"rows of {tensor.name} along axis {axis} are too far apart"
 
 
-def _grid_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _build_grid_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield C conditions, with messages, for a grid with too many blocks or one that clusters do not divide."""
     most = (2147483647, 65535, 65535)
     for axis, size, cluster, limit in zip("xyz", manifest.grid, manifest.cluster, most, strict=True):
-        if _value_range(size, manifest)[1] > limit:
+        if _find_value_range(size, manifest)[1] > limit:
             what = f"more than {limit} blocks along {axis}: {sizes.format_size(size)}"
-            yield f"{_c_expression(size, names)} > {limit}", what
+            yield f"{_write_c_expression(size, names)} > {limit}", what
         if cluster > 1 and not isinstance(size, int):
             what = f"{sizes.format_size(size)} blocks along {axis} are not made of clusters of {cluster}"
-            yield f"tilec_max({_c_expression(size, names)}, 0) % {cluster} != 0", what
+            yield f"tilec_max({_write_c_expression(size, names)}, 0) % {cluster} != 0", what
 
 
-def _passed_tensors(manifest: Manifest) -> list[TensorInfo]:
+def _list_passed_tensors(manifest: Manifest) -> list[TensorInfo]:
     """Return the tensors whose addresses the kernel takes as parameters, without those of tensor maps only."""
     return [manifest.tensor(p.tensor) for p in manifest.params if isinstance(p, PointerParam)]
 
 
-def _tensor_maps(manifest: Manifest, tensor: TensorInfo) -> Iterator[TensorMapParam]:
+def _find_tensor_maps(manifest: Manifest, tensor: TensorInfo) -> Iterator[TensorMapParam]:
     """Yield the kernel's tensor-map parameters for this tensor."""
     return (p for p in manifest.params if isinstance(p, TensorMapParam) and p.tensor == tensor.name)
 
 
 def may_be_empty(manifest: Manifest) -> bool:
     """Return whether any tensor that has a tensor map may have no elements for some sizes."""
-    return any(_emptiness_condition(t, {}) != "0" for t in manifest.tensors if any(_tensor_maps(manifest, t)))
+    return any(
+        _build_emptiness_condition(t, {}) != "0" for t in manifest.tensors if any(_find_tensor_maps(manifest, t))
+    )
 
 
-def _emptiness_condition(tensor: TensorInfo, names: Mapping[str, str]) -> str:
+def _build_emptiness_condition(tensor: TensorInfo, names: Mapping[str, str]) -> str:
     """Return the C condition that a tensor has no elements: "0" or "1" if known, else comparisons of its sizes."""
-    conditions = [f"{_c_expression(size, names)} == 0" for size in tensor.shape if not isinstance(size, int)]
+    conditions = [f"{_write_c_expression(size, names)} == 0" for size in tensor.shape if not isinstance(size, int)]
     return "1" if 0 in tensor.shape else " || ".join(conditions) or "0"
 
 
-def _non_emptiness_prefix(tensor: TensorInfo, names: Mapping[str, str]) -> str:
+def _build_non_emptiness_prefix(tensor: TensorInfo, names: Mapping[str, str]) -> str:
     """Return `!(empty) && ` in C, to put before a check of a tensor with elements; "" if it is never empty."""
-    empty = _emptiness_condition(tensor, names)
+    empty = _build_emptiness_condition(tensor, names)
     return "" if empty == "0" else f"!({empty}) && "
 
 
 # ---- a launch --------------------------------------------------------------------------------------------------------
 
 
-def launch_function(function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]) -> Function:
+def write_launch_function(
+    function: str, first: str, declared: str, manifest: Manifest, names: Mapping[str, str]
+) -> Function:
     """Return the C function that clears zeroed tensors, encodes tensor maps and launches a kernel, nothing for no
     blocks.
     """
     extents = (
-        size if isinstance(size, int) else f"tilec_max({_c_expression(size, names)}, 0)" for size in manifest.grid
+        size if isinstance(size, int) else f"tilec_max({_write_c_expression(size, names)}, 0)" for size in manifest.grid
     )
     maps = [(i, manifest.tensor(p.tensor), p) for i, p in enumerate(manifest.params) if isinstance(p, TensorMapParam)]
     values = []
@@ -195,7 +206,7 @@ def launch_function(function: str, first: str, declared: str, manifest: Manifest
                 values.append(f"(void *)&{names[name]}")
             case TensorMapParam():
                 values.append(f"&map_{i}")
-    attributes = list(_launch_attributes(manifest))
+    attributes = list(_build_launch_attributes(manifest))
     # The other arguments are for another target's variant.
     taken = {p.name if isinstance(p, ScalarParam) else p.tensor for p in manifest.params}
     lines = [
@@ -207,7 +218,12 @@ def launch_function(function: str, first: str, declared: str, manifest: Manifest
         *(["    CUresult status;"] if maps or any(t.role == "zeroed" for t in manifest.tensors) else []),
         *(f"    (void){name};" for given, name in names.items() if given not in taken),
         "    if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) return CUDA_SUCCESS; /* nothing to do */",
-        *(line for tensor in manifest.tensors if tensor.role == "zeroed" for line in _clear_tensor(tensor, names)),
+        *(
+            line
+            for tensor in manifest.tensors
+            if tensor.role == "zeroed"
+            for line in _write_tensor_clearing(tensor, names)
+        ),
         *(line for i, tensor, param in maps for line in _encode_map(i, tensor, param, names)),
         "    memset(&config, 0, sizeof config);",
         *(f"    config.gridDim{a} = (unsigned)grid[{i}];" for i, a in enumerate("XYZ")),
@@ -223,7 +239,7 @@ def launch_function(function: str, first: str, declared: str, manifest: Manifest
     return Function(f"CUresult {function}({parameters})", "\n".join(lines), is_public=False)
 
 
-def _launch_attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
+def _build_launch_attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
     """Yield, for each launch attribute of a kernel, the C assignments that set it: cluster, cooperative, dependent."""
     if manifest.cluster != (1, 1, 1):
         dims = [f"value.clusterDim.{a} = {extent}" for a, extent in zip("xyz", manifest.cluster, strict=True)]
@@ -235,11 +251,11 @@ def _launch_attributes(manifest: Manifest) -> Iterator[tuple[str, ...]]:
         yield "id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION", serialised
 
 
-def _clear_tensor(tensor: TensorInfo, names: Mapping[str, str]) -> tuple[str, ...]:
+def _write_tensor_clearing(tensor: TensorInfo, names: Mapping[str, str]) -> tuple[str, ...]:
     """Return the C lines that fill a zeroed tensor's memory with 0 on the stream, and leave on an error."""
     return (
         f"    status = kernel->driver->cuMemsetD8Async((CUdeviceptr)(uintptr_t){names[tensor.name]}, 0, "
-        f"(size_t)({_byte_count(tensor, names)}), stream);",
+        f"(size_t)({_build_byte_count(tensor, names)}), stream);",
         "    if (status != CUDA_SUCCESS) return status;",
     )
 
@@ -249,12 +265,12 @@ def _encode_map(index: int, tensor: TensorInfo, param: TensorMapParam, names: Ma
     takes the fastest dimension first, and no extent of 0: all reads of that row are out of bounds or read zeros.
     """
     rank, size = len(tensor.shape), TYPES_BY_NAME[tensor.dtype].bytes
-    extents = [_c_expression(e, names) for e in reversed(tensor.shape)]
-    strides = [f"{size} * {_c_expression(step, names)}" for step in reversed(_element_strides(tensor)[:-1])]
+    extents = [_write_c_expression(e, names) for e in reversed(tensor.shape)]
+    strides = [f"{size} * {_write_c_expression(step, names)}" for step in reversed(_find_element_strides(tensor)[:-1])]
     if rank == 1:  # the driver refuses a null array: pretend a second dimension
         strides = [f"({size} * {extents[0]} + {EMPTY_BYTES - 1}) / {EMPTY_BYTES} * {EMPTY_BYTES}"]
     address = f"(void *){names[tensor.name]}"
-    empty = _emptiness_condition(tensor, names)
+    empty = _build_emptiness_condition(tensor, names)
     if empty != "0":
         row = [str(EMPTY_BYTES // size), *["1"] * (rank - 1)]
         extents = [f"empty ? {one} : {extent}" for one, extent in zip(row, extents, strict=True)]
@@ -269,8 +285,8 @@ def _encode_map(index: int, tensor: TensorInfo, param: TensorMapParam, names: Ma
     yield "    {"
     if empty != "0":
         yield f"        const int empty = {empty};"
-    yield f"        const cuuint64_t extents[{rank}] = {_c_array('cuuint64_t', extents)};"
-    yield f"        const cuuint64_t strides[{max(rank - 1, 1)}] = {_c_array('cuuint64_t', strides)};"
+    yield f"        const cuuint64_t extents[{rank}] = {_write_c_array('cuuint64_t', extents)};"
+    yield f"        const cuuint64_t strides[{max(rank - 1, 1)}] = {_write_c_array('cuuint64_t', strides)};"
     if not isinstance(param, Im2colMapParam):
         yield f"        const cuuint32_t box[{rank}] = {{{', '.join(map(str, reversed(param.box)))}}};"
         yield f"        const cuuint32_t steps[{rank}] = {{{', '.join(['1'] * rank)}}};"
@@ -289,7 +305,7 @@ def _encode_map(index: int, tensor: TensorInfo, param: TensorMapParam, names: Ma
     yield "    }"
 
 
-def _c_array(kind: str, values: Sequence[str]) -> str:
+def _write_c_array(kind: str, values: Sequence[str]) -> str:
     """Return values as a C initialiser in braces, each cast to `kind` unless it is a number."""
     return "{" + ", ".join(v if v.isdecimal() else f"({kind})({v})" for v in values) + "}"
 
@@ -297,12 +313,12 @@ def _c_array(kind: str, values: Sequence[str]) -> str:
 # ---- scratch memory of the caller ------------------------------------------------------------------------------------
 
 
-def scratch_tensors(manifests: Sequence[Manifest]) -> list[str]:
+def list_scratch_tensors(manifests: Sequence[Manifest]) -> list[str]:
     """Return the names, each once, of the workspace and zeroed tensors, whose memory the caller provides."""
     return list(dict.fromkeys(t.name for m in manifests for t in m.tensors if t.role in ("workspace", "zeroed")))
 
 
-def scratch_function(
+def write_scratch_function(
     entry: str, name: str, arguments: Mapping[str, Argument], variants: Sequence[tuple[str, Manifest]]
 ) -> Function:
     """Return the C function that computes, for the loaded variant, a scratch tensor's bytes from the sizes it needs."""
@@ -310,37 +326,37 @@ def scratch_function(
     used = dict.fromkeys(n for _, t in found for size in t.shape for n in sizes.scalar_names(size))
     names = {n: arguments[n].name for n in used}
     declared = "".join(f", {arguments[n].declared}" for n in used)
-    cases = "\n".join(f"    case {i}: return (size_t)({_byte_count(t, names)});" for i, t in found)
+    cases = "\n".join(f"    case {i}: return (size_t)({_build_byte_count(t, names)});" for i, t in found)
     comment = f"/* What `{name}` of {entry}_launch must have room for; what it holds does not matter. */\n"
     signature = f"size_t {entry}_{name}_bytes(const {entry}_kernel *kernel{declared})"
     body = f"    switch (kernel->variant) {{\n{cases}\n    default: return 0;\n    }}\n"
     return Function(signature, body, comment=comment)
 
 
-def _byte_count(tensor: TensorInfo, names: Mapping[str, str]) -> str:
+def _build_byte_count(tensor: TensorInfo, names: Mapping[str, str]) -> str:
     """Return a C expression of a tensor's size in bytes, at least `EMPTY_BYTES`."""
     factors = (TYPES_BY_NAME[tensor.dtype].bytes, *tensor.shape)
-    product = " * ".join(_c_expression(factor, names) for factor in factors)
+    product = " * ".join(_write_c_expression(factor, names) for factor in factors)
     return f"tilec_max({product}, {EMPTY_BYTES})"
 
 
 _OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
 
 
-def _c_expression(size: Size, names: Mapping[str, str]) -> str:
+def _write_c_expression(size: Size, names: Mapping[str, str]) -> str:
     """Return a size, or the formula of one, as a C expression of type int64_t, with parameters' C names."""
     if isinstance(size, int):
         return str(size)
     if isinstance(size, str):
         return f"(int64_t){names.get(size, size)}"
     name, a, b = size
-    left, right = _c_expression(a, names), _c_expression(b, names)
+    left, right = _write_c_expression(a, names), _write_c_expression(b, names)
     if name in _OPERATORS:
         return f"({left} {_OPERATORS[name]} {right})"
     return f"tilec_{name}({left}, {right})"
 
 
-def _element_strides(tensor: TensorInfo) -> Shape:
+def _find_element_strides(tensor: TensorInfo) -> Shape:
     """Return a tensor's strides in elements, perhaps formulas: the declared ones, or a row-major array's."""
     if tensor.strides is not None:
         return tensor.strides

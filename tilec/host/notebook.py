@@ -24,14 +24,14 @@ def kernel_html(
     launch = (" × ".join(map(str, manifest.grid)), " × ".join(map(str, manifest.block)), manifest.dynamic_smem)
     parts = [
         f"<b>{escape(signature)}</b> for {escape(manifest.target)}",
-        _table_html(_PARAMETERS, parameters),
-        _table_html(_LAUNCH, [launch]),
-        *map(_loop_html, loops),
+        _render_table(_PARAMETERS, parameters),
+        _render_table(_LAUNCH, [launch]),
+        *map(_render_loop, loops),
     ]
     return f"<div>{''.join(parts)}</div>"
 
 
-def _loop_html(loop: Mapping[str, Any]) -> str:
+def _render_loop(loop: Mapping[str, Any]) -> str:
     """Return HTML of one pipelined loop: interval, status and limiting bound, then tables of statements and rings."""
     binding = "; ".join(bound["culprit"] for bound in loop["bounds"] if bound["binds"])
     summary = f"{loop['name']}: an interval of {loop['ii']} cycles, {loop['status']}, in {loop['stages']} stages"
@@ -39,15 +39,15 @@ def _loop_html(loop: Mapping[str, Any]) -> str:
     rings = ([ring[each] for each in ("name", "pool", "depth", "bytes", "lifetime")] for ring in loop["rings"])
     return (
         f"<p>{escape(summary)}{escape(f': {binding}' if binding else '')}</p>"
-        f"{_table_html(_STATEMENTS, statements)}{_table_html(_RINGS, rings)}"
+        f"{_render_table(_STATEMENTS, statements)}{_render_table(_RINGS, rings)}"
     )
 
 
-def _table_html(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def _render_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return an HTML table with these heads and rows, or "" without rows."""
-    body = "".join(f"<tr>{''.join(f'<td>{escape(_cell_text(cell))}</td>' for cell in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(_format_cell(cell))}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{''.join(f'<th>{escape(head)}</th>' for head in heads)}</tr>{body}</table>" if body else ""
 
 
-def _cell_text(cell: object) -> str:
+def _format_cell(cell: object) -> str:
     return f"{cell:,}" if isinstance(cell, int) else "" if cell is None else str(cell)

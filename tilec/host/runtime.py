@@ -112,10 +112,10 @@ def describe_gpu() -> GpuDescription:
     device = _open_device()
     name = bytes(_check_status(driver.cuDeviceGetName(128, device))).partition(b"\0")[0].decode()
     sms = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-    return GpuDescription(name, _driver_version(), int(_check_status(driver.cuDeviceGetAttribute(sms, device))))
+    return GpuDescription(name, _read_driver_version(), int(_check_status(driver.cuDeviceGetAttribute(sms, device))))
 
 
-def _driver_version() -> str:
+def _read_driver_version() -> str:
     """Return the driver's version as nvidia-smi prints it, or, without that, "for CUDA 12.4", the newest it
     supports.
     """
@@ -249,9 +249,9 @@ class Kernel:
                     _check_status(driver.cuMemsetD8(addresses[name], 0, EMPTY_BYTES))
             for tensor in self.manifest.tensors:
                 if tensor.role in ("workspace", "zeroed"):
-                    addresses[tensor.name] = _check_status(driver.cuMemAlloc(_byte_count(tensor, sizes)))
+                    addresses[tensor.name] = _check_status(driver.cuMemAlloc(_compute_byte_count(tensor, sizes)))
                 if tensor.role == "zeroed":
-                    _check_status(driver.cuMemsetD8(addresses[tensor.name], 0, _byte_count(tensor, sizes)))
+                    _check_status(driver.cuMemsetD8(addresses[tensor.name], 0, _compute_byte_count(tensor, sizes)))
             passed = {name: int(address) for name, address in addresses.items()}
             for name, rows in padded.items():
                 addresses[f"the table {name}"] = passed[name] = copy_to_gpu(list_addresses(passed[name], rows))
@@ -293,7 +293,7 @@ class Kernel:
                 is_empty = not tensor.table and 0 in evaluate_shape(tensor.shape, sizes)
                 if not is_scratch and not is_empty:
                     continue
-                size = _byte_count(tensor, sizes)
+                size = _compute_byte_count(tensor, sizes)
                 lent[tensor.name] = int(_check_status(driver.cuMemAllocAsync(size, queue)))
                 if tensor.role != "workspace":
                     _check_status(driver.cuMemsetD8Async(lent[tensor.name], 0, size, queue))
@@ -334,7 +334,7 @@ class Kernel:
                     values.append(ctypes.c_uint64(addresses[name]))
                     pointers.append(ctypes.addressof(values[-1]))
                 case ScalarParam(name=name, dtype=dtype):
-                    values.append(_c_scalar(dtype, scalars[name]))
+                    values.append(_convert_to_c_scalar(dtype, scalars[name]))
                     pointers.append(ctypes.addressof(values[-1]))
                 case TensorMapParam():
                     values.append(encode_tensor_map(manifest, param, addresses[param.tensor], sizes))
@@ -344,7 +344,7 @@ class Kernel:
         config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = manifest.block
         config.sharedMemBytes = manifest.dynamic_smem
-        config.attrs = list(launch_attributes(manifest))
+        config.attrs = list(build_launch_attributes(manifest))
         config.numAttrs = len(config.attrs)
 
         return _PreparedLaunch(config, self._function, packed, values)
@@ -376,7 +376,7 @@ def encode_tensor_map(manifest: Manifest, param: TensorMapParam, address: int, s
     rank = len(shape)
     element = MAP_TYPES[param.dtype]
     size = _ELEMENT_BYTES.get(element, 8)
-    steps = _element_strides(manifest.tensor(param.tensor), sizes)
+    steps = _compute_element_strides(manifest.tensor(param.tensor), sizes)
     if 0 in shape:
         shape = (*(1 for _ in shape[1:]), EMPTY_BYTES // size)
         steps = (*(EMPTY_BYTES // size for _ in shape[1:]), 1)
@@ -410,26 +410,26 @@ def _copy_with_strides(tensor: TensorInfo, array: Array, sizes: Mapping[str, int
     from tilec.ir.elements import copy_with_strides
 
     try:
-        return copy_with_strides(array, _element_strides(tensor, sizes))
+        return copy_with_strides(array, _compute_element_strides(tensor, sizes))
     except ValueError as error:
         raise ValueError(f"{tensor.name} {error}") from None
 
 
-def _element_strides(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _compute_element_strides(tensor: TensorInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return a tensor's strides in elements for these sizes: the declared ones, or a row-major array's."""
     if tensor.strides is not None:
         return evaluate_shape(tensor.strides, sizes)
     return dense_strides(evaluate_shape(tensor.shape, sizes))
 
 
-def _byte_count(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:
+def _compute_byte_count(tensor: TensorInfo, sizes: Mapping[str, int]) -> int:
     """Return a tensor's size in bytes for these sizes, at least `EMPTY_BYTES`."""
     from tilec.ir.types import TYPES_BY_NAME
 
     return max(math.prod(evaluate_shape(tensor.shape, sizes)) * TYPES_BY_NAME[tensor.dtype].bytes, EMPTY_BYTES)
 
 
-def _c_scalar(dtype: str, value: int | float) -> Any:
+def _convert_to_c_scalar(dtype: str, value: int | float) -> Any:
     """Return a scalar as a ctypes value of its dtype's size; 16-bit floats as uint16 of their bits."""
     if dtype == "float16":
         return ctypes.c_uint16(int(np.array(value, np.float16).view(np.uint16)))
@@ -441,7 +441,7 @@ def _c_scalar(dtype: str, value: int | float) -> Any:
     return _SCALARS[dtype](value)
 
 
-def launch_attributes(manifest: Manifest) -> Iterator[Any]:
+def build_launch_attributes(manifest: Manifest) -> Iterator[Any]:
     """Yield the driver's launch attributes that a kernel needs: cluster size, cooperative, dependent launch."""
     from cuda.bindings import driver
 

@@ -209,10 +209,10 @@ def _encode_small_floats(values: Array, form: SmallFloat) -> Array:
     exponent = np.maximum(np.where(magnitude > 0, np.frexp(magnitude)[1] - 1, form.lowest), form.lowest)
     # In steps of the last bit; a carry moves on into the exponent field by itself.
     steps = np.rint(np.where(np.isnan(magnitude), 0.0, magnitude) / np.exp2(exponent - form.fraction)).astype(np.int64)
-    bits = np.minimum(steps + (exponent - form.lowest << form.fraction), _bits_of_largest(form))
+    bits = np.minimum(steps + (exponent - form.lowest << form.fraction), _compute_bits_of_largest(form))
     return np.where(np.isnan(values), 0x7F, bits | np.signbit(values) * 0x80).astype(np.uint8)
 
 
-def _bits_of_largest(form: SmallFloat) -> int:
+def _compute_bits_of_largest(form: SmallFloat) -> int:
     """Return the bits of a format's largest number."""
     return int(np.flatnonzero(_decode_table(form) == np.float32(form.largest))[0])

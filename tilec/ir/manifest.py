@@ -211,11 +211,11 @@ def _check_range(what: str, size: Size, values: Mapping[str, int]) -> None:
 
 def to_json(manifest: Manifest, *, indent: int | None = None) -> str:
     """Return the manifest as JSON with its schema version, keys in declaration order, no spaces unless indented."""
-    record = {"schema": _oldest_schema(manifest), **schema.to_plain(manifest)}
+    record = {"schema": _find_oldest_schema(manifest), **schema.to_plain(manifest)}
     return json.dumps(record, indent=indent, separators=(",", ":") if indent is None else None)
 
 
-def _oldest_schema(manifest: Manifest) -> int:
+def _find_oldest_schema(manifest: Manifest) -> int:
     """Return the lowest schema version that can express the manifest. It is 1, 2 where a size depends on scalars, 3
     with strides, launch attributes or zeroed tensors, 4 with a table of addresses."""
     if any(t.table for t in manifest.tensors):
@@ -237,13 +237,13 @@ def summarise_manifest(manifest: Manifest) -> str:
         match param:
             case PointerParam(name):
                 tensor = manifest.tensor(name)
-                text = f"pointer to {_tensor_text(tensor)}, {tensor.role}"
+                text = f"pointer to {_format_tensor(tensor)}, {tensor.role}"
             case ScalarParam(name, dtype):
                 text = f"scalar {name}: {dtype}"
             case TensorMapParam(name, dtype, box, swizzle):
                 tensor = manifest.tensor(name)
                 kind = param.KIND.replace("-", " ")
-                text = f"{kind} of {_tensor_text(tensor)}, {tensor.role}: box {_join_extents(box)} of {dtype}"
+                text = f"{kind} of {_format_tensor(tensor)}, {tensor.role}: box {_join_extents(box)} of {dtype}"
                 text += f", swizzle {swizzle}"
                 if isinstance(param, Im2colMapParam):
                     text += f", from {param.lower} to {param.upper} by {param.stride}"
@@ -255,7 +255,7 @@ def summarise_manifest(manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
-def _tensor_text(tensor: TensorInfo) -> str:
+def _format_tensor(tensor: TensorInfo) -> str:
     """Return a tensor as text: name, extents, type, and strides where it has some."""
     steps = "" if tensor.strides is None else f" with strides {', '.join(map(sizes.format_size, tensor.strides))}"
     entries = f"table of {_join_extents(tensor.shape[: tensor.table])} addresses, each of " if tensor.table else ""
@@ -337,7 +337,7 @@ def extract_from_ptx(text: str) -> list[Manifest]:
 def extract_from_cubin(cubin: bytes) -> list[Manifest]:
     """Return a cubin's manifests, sorted by entry; raises `not-a-cubin`, `no-manifest` or `bad-manifest`."""
     try:
-        found = dict(_manifest_symbols(cubin))
+        found = dict(_find_manifest_symbols(cubin))
     except (struct.error, ValueError, IndexError, OverflowError) as error:
         raise_error("not-a-cubin", f"this is not a cubin: {error}")
     if not found:
@@ -350,7 +350,7 @@ _NOBITS = 8
 _LONGEST_NAME = 1 << 16
 
 
-def _manifest_symbols(elf: bytes) -> list[tuple[str, bytes]]:
+def _find_manifest_symbols(elf: bytes) -> list[tuple[str, bytes]]:
     """Return name and contents of each manifest symbol of a little-endian ELF64 file; raises `ValueError` for a bad
     file. Offsets are those of `man 5 elf`."""
     if elf[:6] != b"\x7fELF\x02\x01":

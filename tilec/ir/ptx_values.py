@@ -58,14 +58,14 @@ def build_snippet_kernel(
     lines += ["mov.u32 %w0, %tid.x;", "mov.u32 %w1, %ctaid.x;", "mad.lo.u32 %w0, %w1, 128, %w0;"]
     for number, (h, name) in enumerate(zip(held, names, strict=True)):
         if number:
-            lines += _element_address(number, h)
+            lines += _emit_element_address(number, h)
             lines += (
                 ["ld.global.b32 %w2, [%a2];", f"setp.ne.b32 {name}, %w2, 0;"]
                 if kinds[number] == BOOL
                 else [f"ld.global.{h.register} {name}, [%a2];"]
             )
     lines += ["{", snippet.substitute_names(text, names), "}"]
-    lines += _element_address(0, held[0])
+    lines += _emit_element_address(0, held[0])
     lines += (
         [f"selp.b32 %w2, 1, 0, {names[0]};", "st.global.b32 [%a2], %w2;"]
         if dtype == BOOL
@@ -77,7 +77,7 @@ def build_snippet_kernel(
     return f"{head}.visible .entry snippet({params}) {{\n{body}\nret;\n}}\n"
 
 
-def _element_address(number: int, held: RegisterType) -> list[str]:
+def _emit_element_address(number: int, held: RegisterType) -> list[str]:
     """Return the instructions that make %a2 the address of the thread's element of parameter number `number`."""
     return [
         f"ld.param.u64 %a0, [p{number}];",

@@ -34,10 +34,10 @@ Note = Callable[[tile.Stmt], str]
 
 def print_kernel(kernel: tile.Kernel, *, note: Note | None = None) -> str:
     """Return a kernel as tile IR text that `ir.read` reads back, with the comments that `note` gives for statements."""
-    return "\n".join(_kernel_lines(kernel, note)) + "\n"
+    return "\n".join(_write_kernel_lines(kernel, note)) + "\n"
 
 
-def _kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
+def _write_kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
     """Yield the text lines of a kernel: header, declarations, layouts, options, then statements, with `note`'s
     comments.
     """
@@ -45,9 +45,9 @@ def _kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
     grid = zip(kernel.block_vars, kernel.grid, strict=True)
     block = ", ".join(f"{var.name} < {show_extent(extent)}" for var, extent in grid)
     yield f"kernel {kernel.name}({params}), blocks {block}, {kernel.threads} threads"
-    yield from (f"  {_declaration_text(declared)}" for declared in (*kernel.params, *kernel.buffers))
+    yield from (f"  {_format_declaration(declared)}" for declared in (*kernel.params, *kernel.buffers))
     for pinned in kernel.layouts:
-        yield f"  layout {pinned.buffer.name}: {_annotated_layout_text(pinned.layout)}"
+        yield f"  layout {pinned.buffer.name}: {_format_annotated_layout(pinned.layout)}"
     for subtile in kernel.subtiles:
         yield f"  subtile {subtile.buffer.name}: {', '.join(map(str, subtile.parts))}"
     if kernel.cluster.blocks > 1:
@@ -63,10 +63,10 @@ def _kernel_lines(kernel: tile.Kernel, note: Note | None) -> Iterator[str]:
         yield f"  asks {', '.join(kernel.asks)}"
     yield ""
     for stmt in kernel.body:
-        yield from _statement_lines(stmt, "  ", note)
+        yield from _write_statement_lines(stmt, "  ", note)
 
 
-def _declaration_text(param: tile.Buffer | tile.Var) -> str:
+def _format_declaration(param: tile.Buffer | tile.Var) -> str:
     """Return a parameter's or tile's declaration as text: `scalar NAME: TYPE`, or scope, name, type, shape and
     strides."""
     if isinstance(param, tile.Var):
@@ -86,7 +86,7 @@ def show_extent(extent: tile.Extent) -> str:
     return str(extent) if isinstance(extent, int) else show_expr(extent)
 
 
-def _statement_lines(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterator[str]:
+def _write_statement_lines(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterator[str]:
     """Yield the text lines of a statement and of those nested in it, indented, with the comments that `note` gives."""
     first, nested = _split_statement(stmt)
     comment = note(stmt) if note is not None else ""
@@ -95,7 +95,7 @@ def _statement_lines(stmt: tile.Stmt, indent: str, note: Note | None) -> Iterato
         if head:
             yield f"{indent}{head}"
         for inner in body:
-            yield from _statement_lines(inner, f"{indent}  ", note)
+            yield from _write_statement_lines(inner, f"{indent}  ", note)
 
 
 def _split_statement(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.Stmt, ...]], ...]]:
@@ -106,13 +106,16 @@ def _split_statement(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.
         case tile.Store():
             return show_store(stmt), ()
         case tile.Print(text=text, values=values):
-            return f"{'stop' if stmt.stops else 'print'} {', '.join([_attr_text(text), *map(show_expr, values)])}", ()
+            return (
+                f"{'stop' if stmt.stops else 'print'} {', '.join([_format_attribute(text), *map(show_expr, values)])}",
+                (),
+            )
         case tile.Bind(var=var, value=value):
             return f"{var.name}: {var.dtype} = {show_expr(value)}", ()
         case tile.Parallel(body=body):
-            return _parallel_heading(stmt), (("", body),)
+            return _format_parallel_heading(stmt), (("", body),)
         case tile.For(body=body):
-            return _for_heading(stmt), (("", body),)
+            return _format_for_heading(stmt), (("", body),)
         case tile.If(condition=condition, then=then, orelse=orelse):
             nested = ("", then or ()), ("else:", orelse)
             return f"if {show_expr(condition)}:", nested if orelse else nested[:1]
@@ -124,13 +127,13 @@ def _split_statement(stmt: tile.Stmt) -> tuple[str, tuple[tuple[str, tuple[tile.
             assert_never(stmt)
 
 
-def _parallel_heading(nest: tile.Parallel) -> str:
+def _format_parallel_heading(nest: tile.Parallel) -> str:
     """Return the first line of a parallel nest: variables, extents and those options that are set."""
     parts = [str(extent) for extent in nest.extents]
     if nest.width is not None:
         parts.append(f"width={nest.width}")
     if nest.layout is not None:
-        parts.append(f"layout={_loop_layout_text(nest.layout)}")
+        parts.append(f"layout={_format_loop_layout(nest.layout)}")
     if nest.asynchronous:
         parts.append("asynchronous=True")
     if nest.versioned:
@@ -139,17 +142,17 @@ def _parallel_heading(nest: tile.Parallel) -> str:
     return f"for {_join_names(nest.vars)} in parallel({', '.join(parts)}):"
 
 
-def _annotated_layout_text(layout: tile.LoopLayout | tile.Placement | int) -> str:
+def _format_annotated_layout(layout: tile.LoopLayout | tile.Placement | int) -> str:
     """Return the layout that an author gives a tile, as text: `swizzle(…)`, `placement(…)` or `fragment(…)`."""
     if isinstance(layout, int):
         return f"swizzle({layout})"
     if isinstance(layout, tile.Placement):
         place = f"lambda {_join_names(layout.vars)}: {show_expr(layout.place)}"
         return f"placement({list(layout.shape)}, {layout.size}, {place})"
-    return _loop_layout_text(layout)
+    return _format_loop_layout(layout)
 
 
-def _loop_layout_text(layout: tile.LoopLayout) -> str:
+def _format_loop_layout(layout: tile.LoopLayout) -> str:
     """Return the layout of a nest as text: `fragment([EXTENT, …], lambda …: (THREAD, INDEX))`, with copies if
     several."""
     pair = f"({show_expr(layout.thread)}, {show_expr(layout.index) if layout.index is not None else None})"
@@ -162,7 +165,7 @@ def _join_names(variables: tuple[tile.Var, ...]) -> str:
     return ", ".join(v.name for v in variables)
 
 
-def _for_heading(loop: tile.For) -> str:
+def _format_for_heading(loop: tile.For) -> str:
     """Return the first line of a loop: variable, kind, bounds, a step other than 1, and those options that are set."""
     hints = loop.scheduling_hints
     listed = None if hints is None else {"asynchronous": hints.asynchronous, "groups": hints.groups, "sync": hints.sync}
@@ -200,16 +203,16 @@ def show_store(store: tile.Store) -> str:
 def show_tile_op(op: tile.TileOp) -> str:
     """Return an operation's line: name, regions, and the attributes that differ from their defaults."""
     parts = [show_region(r) for r in op.regions]
-    parts += [f"{key}={_attr_text(value)}" for key, value in op.attributes]
+    parts += [f"{key}={_format_attribute(value)}" for key, value in op.attributes]
     return f"{op.name} {', '.join(parts)}".rstrip()
 
 
-def _attr_text(value: tile.Attr) -> str:
+def _format_attribute(value: tile.Attr) -> str:
     """Return an attribute as text: a plain value as Python writes it, a tuple as a list, else an expression. A constant
     of an expression always names its type, which distinguishes it from a plain value."""
     match value:
         case tile.Const():
-            return _typed_constant(value)
+            return _format_typed_constant(value)
         case str():
             return repr(value).replace("#", r"\x23").replace("%", r"\x25")  # no comment, no name
         case float() if not isfinite(value):
@@ -217,12 +220,12 @@ def _attr_text(value: tile.Attr) -> str:
         case None | int() | float():
             return repr(value)
         case tuple():
-            return f"[{', '.join(map(_attr_text, value))}]"
+            return f"[{', '.join(map(_format_attribute, value))}]"
         case _:
             return show_expr(value)
 
 
-def _typed_constant(const: tile.Const) -> str:
+def _format_typed_constant(const: tile.Const) -> str:
     """Return a constant with its type, as `float16(1.0)`; an infinity or a NaN in quotes."""
     is_number = not isinstance(const.value, float) or isfinite(const.value)
     return f"{const.dtype}({const.value})" if is_number else f"{const.dtype}('{const.value}')"
@@ -231,10 +234,10 @@ def _typed_constant(const: tile.Const) -> str:
 def show_region(region: tile.Region) -> str:
     """Return a region as `A[by * 128:+128, :, 3]`: a whole dimension is `:`, an extent of 1 only its index."""
     dims = zip(region.start, region.extent, region.buffer.extents, strict=True)
-    return f"{region.buffer.name}[{', '.join(_dimension_text(*d) for d in dims)}]"
+    return f"{region.buffer.name}[{', '.join(_format_dimension(*d) for d in dims)}]"
 
 
-def _dimension_text(start: tile.Expr, extent: int, size: tile.Extent) -> str:
+def _format_dimension(start: tile.Expr, extent: int, size: tile.Extent) -> str:
     """Return one dimension of a region: `:` if whole, an index if its extent is 1, else `START:+EXTENT`."""
     if extent == size and start == tile.Const(0, INT32):
         return ":"
@@ -244,31 +247,31 @@ def _dimension_text(start: tile.Expr, extent: int, size: tile.Extent) -> str:
 def show_expr(expr: tile.Expr) -> str:
     """Return an expression as Python would write it; constants other than int32, float32 and bool name their type.
     Calls name theirs, as `reinterpret[int32](x)`, where it differs from their first argument's."""
-    return _expr_text(expr)[0]
+    return _format_expr(expr)[0]
 
 
-def _expr_text(expr: tile.Expr) -> tuple[str, int]:
+def _format_expr(expr: tile.Expr) -> tuple[str, int]:
     """Return an expression's text, and the precedence of its outermost operator; 12 for text that needs no
     parentheses."""
     atom = 12
     match expr:
         case tile.Const(value=value, dtype=dtype):
             is_plain = type(value) is _PLAIN.get(dtype) and isfinite(value)
-            return (str(value) if is_plain else _typed_constant(expr)), atom
+            return (str(value) if is_plain else _format_typed_constant(expr)), atom
         case tile.Var(name=name):
             return name, atom
         case tile.Unary(op="neg", a=tile.Const() as a):
             return f"neg({show_expr(a)})", atom  # -1 is a constant
         case tile.Unary(op=op, a=a):
             binds = _NOT if op == "not" else _NEGATE
-            return f"{'not ' if op == 'not' else '-'}{_operand_text(a, binds)}", binds
+            return f"{'not ' if op == 'not' else '-'}{_format_operand(a, binds)}", binds
         case tile.Binary(op="min" | "max" as op, a=a, b=b):
             return f"{op}({show_expr(a)}, {show_expr(b)})", atom
         case tile.Binary(op=op, a=a, b=b):
             symbol, binds = SYMBOLS[op]
             # Comparisons chain in Python, so neither side may be one.
             left = binds + 1 if symbol in ("<", "<=", ">", ">=", "==", "!=") else binds
-            return f"{_operand_text(a, left)} {symbol} {_operand_text(b, binds + 1)}", binds
+            return f"{_format_operand(a, left)} {symbol} {_format_operand(b, binds + 1)}", binds
         case tile.Call(fn=fn, args=args, dtype=dtype):
             named = "" if args and args[0].dtype == dtype else f"[{dtype}]"
             return f"{fn}{named}({', '.join(map(show_expr, args))})", atom
@@ -286,7 +289,7 @@ def _expr_text(expr: tile.Expr) -> tuple[str, int]:
             assert_never(expr)
 
 
-def _operand_text(expr: tile.Expr, at_least: int) -> str:
+def _format_operand(expr: tile.Expr, at_least: int) -> str:
     """Return an operand's text, in parentheses if its precedence is below `at_least`."""
-    text, binds = _expr_text(expr)
+    text, binds = _format_expr(expr)
     return text if binds >= at_least else f"({text})"

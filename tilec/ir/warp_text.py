@@ -12,10 +12,10 @@ from tilec.ir.warp import Operation, Program
 
 def show_program(program: Program) -> str:
     """Return a warp program as text for people: its memory and rings, then each role's operations, one per line."""
-    return "\n".join(_program_lines(program)) + "\n"
+    return "\n".join(_write_program_lines(program)) + "\n"
 
 
-def _program_lines(program: Program) -> Iterator[str]:
+def _write_program_lines(program: Program) -> Iterator[str]:
     """Yield the lines of a program: launch, tensor maps, tiles, rings, barriers, then each role with its operations."""
     names = ", ".join([p.name for p in program.params] + [m.name for m in program.maps])
     grid = " x ".join(map(show_extent, program.grid))
@@ -45,7 +45,7 @@ def _program_lines(program: Program) -> Iterator[str]:
         shared = f", shared along {' and '.join(ring.shared)}" if ring.shared else ""
         pair = ", of a pair of blocks" if ring.paired else ""
         heard = f", multicast to {ring.heard_by} blocks" if ring.heard_by > 1 else ""
-        yield f"  ring {ring.name}: depth {ring.depth}{_ring_barriers_text(ring)}{shared}{pair}{heard}"
+        yield f"  ring {ring.name}: depth {ring.depth}{_format_ring_barriers(ring)}{shared}{pair}{heard}"
     for made in program.barriers:
         yield f"  barriers {made.name}: {', '.join(map(str, made.counts))} arrivals"
     for role in (*((program.common,) if program.common else ()), *program.roles):
@@ -56,10 +56,10 @@ def _program_lines(program: Program) -> Iterator[str]:
         ping_pong = f", warpgroups in ping-pong by barriers {barriers[0]} to {barriers[-1]}" if barriers else ""
         warps = f"warps {role.first_warp} to {role.first_warp + role.warps - 1}"
         yield f"  role {role.name}: {warps}{registers}{single}{ping_pong}"
-        yield from _body_lines(role.body, "    ")
+        yield from _write_body_lines(role.body, "    ")
 
 
-def _ring_barriers_text(ring: warp.Ring) -> str:
+def _format_ring_barriers(ring: warp.Ring) -> str:
     """Return text for what fills a ring's versions and how many arrivals release them; empty for a ring without
     barriers."""
     if not ring.has_barriers:
@@ -90,13 +90,13 @@ def show_fragment(layout: Fragment) -> str:
     return f"threads {sides[0]}, registers {sides[1]}"
 
 
-def _body_lines(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterator[str]:
+def _write_body_lines(body: tuple[Operation, ...], indent: str, heading: str = "") -> Iterator[str]:
     """Yield the lines of operations and their bodies, with a comment wherever the pipeline position, first `heading`,
     changes.
     """
     around = heading
     for op in body:
-        if op.moment is not None and heading != (heading := _position_heading(op.moment)):
+        if op.moment is not None and heading != (heading := _format_position(op.moment)):
             yield f"{indent}# {heading}"
         elif op.moment is None and heading != around:
             heading = around
@@ -112,64 +112,64 @@ def _body_lines(body: tuple[Operation, ...], indent: str, heading: str = "") -> 
                 deeper = indent + "  "
                 for phase in phases:
                     yield f"{deeper}while {var.name} < {show_expr(phase.until)}:"
-                    yield from _body_lines(phase.body, deeper + "  ", heading)
+                    yield from _write_body_lines(phase.body, deeper + "  ", heading)
                 if phases:
                     yield f"{deeper}then:"
-                yield from _body_lines(inner, deeper + "  " * bool(phases), heading)
+                yield from _write_body_lines(inner, deeper + "  " * bool(phases), heading)
             case warp.Forever(body=inner):
                 yield f"{indent}repeat:"
-                yield from _body_lines(inner, indent + "  ", heading)
+                yield from _write_body_lines(inner, indent + "  ", heading)
             case warp.Pipeline(var=var, stages=stages, body=inner):
                 yield f"{indent}pipeline over {var.name}, {stages + 1} stages:"
-                yield from _body_lines(inner, indent + "  ")
+                yield from _write_body_lines(inner, indent + "  ")
             case warp.Branch(condition=condition, then=then, orelse=orelse):
                 yield f"{indent}if {show_expr(condition)}:"
-                yield from _body_lines(then, indent + "  ", heading)
+                yield from _write_body_lines(then, indent + "  ", heading)
                 if orelse:
                     yield f"{indent}else:"
-                    yield from _body_lines(orelse, indent + "  ", heading)
+                    yield from _write_body_lines(orelse, indent + "  ", heading)
             case _:
                 versions = f"  @ {', '.join(c.name for c in op.cursors)}" if op.cursors else ""
                 remarks = [f"line {op.span.line}"] if op.span.line else []
                 if op.moment is not None and op.moment.iteration is not None:
-                    remarks.append(f"iteration {', '.join(_iteration_texts(op.moment))}")
+                    remarks.append(f"iteration {', '.join(_format_iterations(op.moment))}")
                 if isinstance(op, warp.BarSync) and op.over:
                     remarks += [f"over {op.over}", *([f"after line {op.after.line}"] if op.after.line else [])]
                 remark = f"  # {', '.join(remarks)}" if remarks else ""
-                yield f"{indent}{_operation_text(op)}{versions}{remark}"
+                yield f"{indent}{_format_operation(op)}{versions}{remark}"
 
 
-def _position_heading(moment: warp.PipelinePosition) -> str:
+def _format_position(moment: warp.PipelinePosition) -> str:
     """Return the text for a position in a pipeline: its part and step; inside another pipeline, the outer one first."""
     part = "steady state" if moment.part == "steady" else f"{moment.part}, step {moment.step}"
-    return part if moment.around is None else f"{_position_heading(moment.around)}; over {moment.var.name}: {part}"
+    return part if moment.around is None else f"{_format_position(moment.around)}; over {moment.var.name}: {part}"
 
 
-def _iteration_texts(moment: warp.PipelinePosition) -> Iterator[str]:
+def _format_iterations(moment: warp.PipelinePosition) -> Iterator[str]:
     """Yield the iteration of each pipeline around, outer ones first: relative to a variable, or as `NAME = VALUE`."""
     if moment.around is not None:
-        yield from _iteration_texts(moment.around)
+        yield from _format_iterations(moment.around)
     if moment.iteration is not None:
         relative = any(part == moment.var for part in tile.walk_expr(moment.iteration))
         yield show_expr(moment.iteration) if relative else f"{moment.var.name} = {show_expr(moment.iteration)}"
 
 
-def _barrier_text(barrier: warp.Barrier) -> str:
+def _format_barrier(barrier: warp.Barrier) -> str:
     """Return a barrier as `NAME[INDEX]`."""
     return f"{barrier.name}[{show_expr(barrier.index)}]"
 
 
-def _block_suffix(block: tile.Expr | None) -> str:
+def _format_block_suffix(block: tile.Expr | None) -> str:
     """Return ` of block RANK`; empty for no block."""
     return "" if block is None else f" of block {show_expr(block)}"
 
 
-def _condition_suffix(condition: tile.Expr | None) -> str:
+def _format_condition_suffix(condition: tile.Expr | None) -> str:
     """Return ` where CONDITION`; empty for no condition."""
     return "" if condition is None else f" where {show_expr(condition)}"
 
 
-def _operand_text(part: tile.Region) -> str:
+def _format_operand(part: tile.Region) -> str:
     """Return an operand's name if it is a whole buffer, else the region."""
     return part.buffer.name if part.is_whole else show_region(part)
 
@@ -201,7 +201,7 @@ _TEXTS: dict[type[Operation], str] = {
 """The texts of operations that are shown by their fields alone."""
 
 
-def _operation_text(op: Operation) -> str:
+def _format_operation(op: Operation) -> str:
     """Return the text of an operation that has no body, without its versions and remarks."""
     match op:
         case warp.Let(var=var, value=value):
@@ -213,21 +213,22 @@ def _operation_text(op: Operation) -> str:
             kind = f"cp_async.{op.copy_bytes} by threads" if op.copy_bytes else "elementwise"
             return f"{kind} ({extents}) {'; '.join(stores)}{to}"
         case warp.CpAsync(source=source, destination=destination, width=width):
-            return f"cp_async.{width} {_operand_text(destination)} = {_source_text(source)}"
+            return f"cp_async.{width} {_format_operand(destination)} = {_format_source(source)}"
         case warp.TmaLoad(map=tensor_map, start=start, destination=destination, tap=tap):
             looks = f" + [{', '.join(map(show_expr, tap))}]" if tap else ""
-            signals = f", signals {_barrier_text(op.barrier)}{_block_suffix(op.block)}" if op.barrier else ""
+            signals = f", signals {_format_barrier(op.barrier)}{_format_block_suffix(op.block)}" if op.barrier else ""
             to = f" with all along {op.shared}" if op.shared else ""
             box = f"{tensor_map.name}[{', '.join(map(show_expr, start))}]"
             if op.column is not None:
                 return f"tma_load {op.panels} panels of {destination.name} from {show_expr(op.column)} = {box}{signals}"
             if op.four is not None:
-                return f"tma_load {_tile_rows(destination, op.four)} = {_map_rows(tensor_map, op.four, start)}{signals}"
+                into = _format_tile_rows(destination, op.four)
+                return f"tma_load {into} = {_map_rows(tensor_map, op.four, start)}{signals}"
             return f"tma_load {destination.name} = {box}{looks}{signals}{to}"
         case warp.TmaStore(map=tensor_map, start=start, source=source, atomic=atomic, parts=parts):
             by = f" by {parts} warpgroups apart" if parts > 1 else ""
             if op.four is not None:
-                return f"tma_store {_map_rows(tensor_map, op.four, start)} = {_tile_rows(source, op.four)}"
+                return f"tma_store {_map_rows(tensor_map, op.four, start)} = {_format_tile_rows(source, op.four)}"
             return f"tma_{atomic or 'store'} {tensor_map.name}[{', '.join(map(show_expr, start))}] = {source.name}{by}"
         case warp.StoreMatrix(source=source, destination=destination, column=column):
             part = f"[:, {column}:{column + destination.shape[-1]}]" if source.shape != destination.shape else ""
@@ -238,8 +239,8 @@ def _operation_text(op: Operation) -> str:
         case warp.LoadMatrix(source=region, destination=d):
             return f"ldmatrix {d.name} = {show_region(region)}"
         case warp.Mma() | warp.Wgmma():
-            a = _operand_text(op.a) + (".T" if op.transpose_a else "")
-            b = _operand_text(op.b) + (".T" if op.transpose_b else "")
+            a = _format_operand(op.a) + (".T" if op.transpose_a else "")
+            b = _format_operand(op.b) + (".T" if op.transpose_b else "")
             sparse = f" ({op.metadata.name})" if op.metadata else ""
             kind = f".{op.nibbles}" if isinstance(op, warp.Mma) and op.nibbles else ""
             return f"{type(op).__name__.lower()}{kind} {op.c.name} {'=' if op.clear else '+='} {a}{sparse} @ {b}"
@@ -249,9 +250,9 @@ def _operation_text(op: Operation) -> str:
             by = " by a pair of blocks" if op.paired else ""
             return f"tcgen05.mma {c.name} += {left} @ {right}{scaled}{by}, cleared if {show_expr(clear)}"
         case warp.TensorLoad(source=source, destination=destination, column=column):
-            return f"tcgen05.ld {destination.name} = {_columns_text(source, column)}"
+            return f"tcgen05.ld {destination.name} = {_format_columns(source, column)}"
         case warp.TensorStore(source=source, destination=destination, column=column):
-            return f"tcgen05.st {_columns_text(destination, column)} = {source.name}"
+            return f"tcgen05.st {_format_columns(destination, column)} = {source.name}"
         case warp.Await(tiles=tiles, readers=readers, rendezvous=rendezvous):
             threads = " of all threads" if rendezvous else ""
             return f"await {', '.join(tiles)}{' and readers' if readers else ''}{threads}"
@@ -266,26 +267,27 @@ def _operation_text(op: Operation) -> str:
             return f"advance {cursor.name}{f' to {behind.name}' if behind else ''}"
         case warp.Arrive(barrier=barrier, condition=condition, by_warps=by_warps, block=block):
             once = ", once a warp" if by_warps else ""
-            return f"arrive at {_barrier_text(barrier)}{_block_suffix(block)}{_condition_suffix(condition)}{once}"
+            where = _format_condition_suffix(condition)
+            return f"arrive at {_format_barrier(barrier)}{_format_block_suffix(block)}{where}{once}"
         case warp.CopiesArrive(barrier=barrier, condition=condition):
-            return f"cp_async arrive at {_barrier_text(barrier)}{_condition_suffix(condition)}"
+            return f"cp_async arrive at {_format_barrier(barrier)}{_format_condition_suffix(condition)}"
         case warp.TensorArrive(barrier=barrier):
-            return f"tcgen05.commit to {_barrier_text(barrier)}{' of both blocks' if op.paired else ''}"
+            return f"tcgen05.commit to {_format_barrier(barrier)}{' of both blocks' if op.paired else ''}"
         case warp.TryCancel(answer=answer, barrier=barrier):
-            signals = f", signals {_barrier_text(barrier)}" if barrier is not None else ""
+            signals = f", signals {_format_barrier(barrier)}" if barrier is not None else ""
             return f"try_cancel to {answer.name}{signals}"
         case warp.ExpectBytes(barrier=barrier, bytes=announced, arrives=arrives):
-            return f"expect {announced} bytes at {_barrier_text(barrier)}{', arrive' if arrives else ''}"
+            return f"expect {announced} bytes at {_format_barrier(barrier)}{', arrive' if arrives else ''}"
         case warp.BarrierWait(barrier=barrier, parity=parity, unless=unless):
             known = "" if unless is None else f", unless {show_expr(unless)}"
-            return f"wait for {_barrier_text(barrier)}, parity {show_expr(parity)}{known}"
+            return f"wait for {_format_barrier(barrier)}, parity {show_expr(parity)}{known}"
         case warp.NamedBarrier(id=number, threads=threads, waits=waits):
             return f"{'meet' if waits else 'arrive'} at named barrier {number}, {threads} threads"
         case _:
             return _TEXTS.get(type(op), type(op).__name__).format(op=op)
 
 
-def _tile_rows(shown: tile.Buffer, four: warp.FourRows) -> str:
+def _format_tile_rows(shown: tile.Buffer, four: warp.FourRows) -> str:
     """Return the four rows of a tile as `NAME[AT:+4, :]`."""
     return f"{shown.name}[{show_expr(four.at)}:+{len(four.rows)}, :]"
 
@@ -295,7 +297,7 @@ def _map_rows(tensor_map: warp.TensorMap, four: warp.FourRows, start: tuple[tile
     return f"{tensor_map.name}[({', '.join(map(show_expr, four.rows))}), {show_expr(start[-1])}]"
 
 
-def _source_text(source: tile.Region | warp.Gather) -> str:
+def _format_source(source: tile.Region | warp.Gather) -> str:
     """Return the source of a cp.async as text: a region, or the element of a gather with its condition."""
     if isinstance(source, tile.Region):
         return show_region(source)
@@ -303,6 +305,6 @@ def _source_text(source: tile.Region | warp.Gather) -> str:
     return f"{element} if {show_expr(source.condition)}"
 
 
-def _columns_text(shown: tile.Buffer, column: tile.Expr) -> str:
+def _format_columns(shown: tile.Buffer, column: tile.Expr) -> str:
     """Return a tile's name, with the column where its columns begin unless that is 0."""
     return shown.name if column == tile.int32_const(0) else f"{shown.name} from column {show_expr(column)}"

@@ -52,18 +52,18 @@ class AnswerContext:
             if symbol.origin is None:
                 return document, symbol.definition_of_use(line, column)
             there = self.documents.origin(document, symbol.origin)
-            return None if there is None else _first_place(*there)
+            return None if there is None else _find_first_place(*there)
         member = document.names.member_at(line, column)
         if member is not None and member.base.origin is not None:
             file = self.documents.origin(document, member.base.origin)
             if file is not None and (symbol_there := file[0].names.top.symbols.get(member.name)) is not None:
-                return _first_place(file[0], symbol_there)
+                return _find_first_place(file[0], symbol_there)
         name = document.names.unresolved_at(line, column)
         there_by_star = self.documents.find_starred_name(document, name) if name is not None else None
-        return None if there_by_star is None else _first_place(*there_by_star)
+        return None if there_by_star is None else _find_first_place(*there_by_star)
 
 
-def _first_place(document: Document, symbol: Symbol | None) -> tuple[Document, Span]:
+def _find_first_place(document: Document, symbol: Symbol | None) -> tuple[Document, Span]:
     """Return a file and the first definition of a symbol there; its beginning for the file itself."""
     return document, Span(1, 1, 1, 1) if symbol is None else symbol.places[0]
 
@@ -101,9 +101,9 @@ def completion(
                 detail=vocabulary.signature_text(entry),
                 documentation=types.MarkupContent(types.MarkupKind.Markdown, format_meaning(entry)),
             )
-            for name, entry in vocabulary.language_members(f"{head}.", text)
+            for name, entry in vocabulary.list_language_members(f"{head}.", text)
         ]
-    given = vocabulary.missing_keywords(context.call, text) if context.call is not None else ()
+    given = vocabulary.list_missing_keywords(context.call, text) if context.call is not None else ()
     items = [
         types.CompletionItem(f"{name}=", kind=types.CompletionItemKind.Property, detail=shown, sort_text=f"0{name}")
         for name, shown in given
@@ -127,7 +127,7 @@ def signature_help(
     entry = vocabulary.find_name(call.name, text)
     if entry is not None:
         label, documentation = vocabulary.signature_text(entry), format_meaning(entry)
-        shown = vocabulary.parameter_texts(entry)
+        shown = vocabulary.format_parameters(entry)
     else:
         symbol = document.names.visible(line, column).get(call.name)
         if symbol is None or symbol.node is None:
@@ -166,10 +166,10 @@ def document_symbols(
     desk: AnswerContext, document: Document, params: types.DocumentSymbolParams
 ) -> list[types.DocumentSymbol]:
     """Answer an outline request: the functions, buffers and top-level constants of a file, nested."""
-    return _outline_symbols(document.names.module.body, document.names, document, desk.units, top=True)
+    return _build_outline_symbols(document.names.module.body, document.names, document, desk.units, top=True)
 
 
-def _outline_symbols(
+def _build_outline_symbols(
     body: tuple[ast.Stmt, ...], names: Names, document: Document, units: CodeUnits, *, top: bool = False
 ) -> list[types.DocumentSymbol]:
     """Return the outline of statements: functions with their buffers inside, buffers, and with `top` also constants.
@@ -181,13 +181,13 @@ def _outline_symbols(
         if isinstance(statement, ast.Function):
             found = names.at(statement.name_span.line, statement.name_span.column)
             kind = found[0].kind if found is not None else "function"
-            inside = _outline_symbols(statement.body, names, document, units)
+            inside = _build_outline_symbols(statement.body, names, document, units)
             name, at = statement.name, statement.name_span
             whole = units.range(statement.span, lines)
             symbol = types.DocumentSymbol(name, _SYMBOLS[kind], whole, units.range(at, lines), children=inside)
             listed.append(symbol)
         elif isinstance(statement, ast.With | ast.For | ast.While):
-            listed += _outline_symbols(statement.body, names, document, units)
+            listed += _build_outline_symbols(statement.body, names, document, units)
         elif isinstance(statement, ast.Assign):
             for target in (t for whole in statement.targets for t in ast.walk_nodes(whole) if isinstance(t, ast.Name)):
                 named = names.at(target.span.line, target.span.column)

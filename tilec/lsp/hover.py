@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tilec.frontend.syntax import ast
 from tilec.lsp.documents import Document, Documents
 from tilec.lsp.names import Symbol, is_in_span
-from tilec.lsp.vocabulary import find_name, to_markdown, word_at
+from tilec.lsp.vocabulary import find_name, find_word_at, to_markdown
 from tilec.lsp.worker import Notes
 from tilec.support.source import Span
 
@@ -18,7 +18,7 @@ _UNSCHEDULED = "not scheduled yet"
 def describe_place(document: Document, documents: Documents, line: int, column: int) -> tuple[str, Span] | None:
     """Return a Markdown description of the word at a place, and its span; None if there is nothing to say."""
     text = document.source.lines[line - 1]
-    word, start = word_at(text, column)
+    word, start = find_word_at(text, column)
     span = Span(line, start, line, start + len(word))
     parts: list[str] = []
     found = document.names.at(line, column)
@@ -100,11 +100,11 @@ def _describe_schedules(document: Document, line: int, column: int) -> Iterator[
     if document.checked is None or document.scheduled is None:
         yield f"Schedule: {_UNSCHEDULED}"
     else:
-        notes = [text for span, text in _innermost_notes(document.scheduled.schedules, line, column)]
+        notes = [text for span, text in _find_innermost_notes(document.scheduled.schedules, line, column)]
         yield from (f"Schedule: {text}" for text in dict.fromkeys(notes))
 
 
-def _innermost_notes(notes: Notes, line: int, column: int) -> Iterator[tuple[Span, str]]:
+def _find_innermost_notes(notes: Notes, line: int, column: int) -> Iterator[tuple[Span, str]]:
     """Yield the notes of those statements at a place that begin last; a place anywhere on their first line counts."""
     own = ((span, text) for span, text in notes if not span.file)
     at = [(span, text) for span, text in own if is_in_span(span, line, column) or span.line == line]

@@ -92,18 +92,18 @@ def _is_closed(token: str) -> bool:
     return len(token) >= 2 * len(quote) and token.endswith(quote)
 
 
-def language_names(text: str) -> tuple[str, ...]:
+def find_language_names(text: str) -> tuple[str, ...]:
     """Return the names under which a file imports `tilelang.language`, and "T"."""
     return tuple(dict.fromkeys([*(a or b for a, b in _IMPORTED.findall(text)), "T"]))
 
 
-def canonical_name(word: str, text: str) -> str:
+def make_canonical_name(word: str, text: str) -> str:
     """Return a dotted word with `T.` in place of the file's name for the language; other words unchanged."""
     head, dot, rest = word.partition(".")
-    return f"T.{rest}" if dot and head in language_names(text) else word
+    return f"T.{rest}" if dot and head in find_language_names(text) else word
 
 
-def word_at(line: str, column: int) -> tuple[str, int]:
+def find_word_at(line: str, column: int) -> tuple[str, int]:
     """Return the dotted word at a column, cut after the part there, and its first column; "" without a word. Columns
     count from 1.
     """
@@ -118,7 +118,7 @@ def word_at(line: str, column: int) -> tuple[str, int]:
 
 def find_name(word: str, text: str) -> LanguageEntry | None:
     """Return the documentation entry of a dotted word of the language, or None."""
-    return list_documented_names().get(canonical_name(word, text))
+    return list_documented_names().get(make_canonical_name(word, text))
 
 
 def signature_text(name: LanguageEntry) -> str:
@@ -133,9 +133,9 @@ def to_markdown(name: LanguageEntry) -> str:
     return f"```python\n{signature_text(name)}\n```\n{format_meaning(name)}{fenced}"
 
 
-def language_members(prefix: str, text: str) -> Iterator[tuple[str, LanguageEntry]]:
+def list_language_members(prefix: str, text: str) -> Iterator[tuple[str, LanguageEntry]]:
     """Yield each name that may follow a dotted prefix of the language, as `T.`, with its documentation entry."""
-    head = canonical_name(prefix, text)
+    head = make_canonical_name(prefix, text)
     if head == "T.GemmWarpPolicy.":
         policy = list_documented_names()["T.GemmWarpPolicy"]
         yield from ((member, policy) for member in WARP_POLICIES)
@@ -145,7 +145,7 @@ def language_members(prefix: str, text: str) -> Iterator[tuple[str, LanguageEntr
             yield name[len(head) :], entry
 
 
-def missing_keywords(call: OpenCall, text: str) -> Iterator[tuple[str, str]]:
+def list_missing_keywords(call: OpenCall, text: str) -> Iterator[tuple[str, str]]:
     """Yield the name and the text, as `dtype=None`, of each parameter that an open call has not given yet. A call of an
     unknown name has none.
     """
@@ -159,7 +159,7 @@ def missing_keywords(call: OpenCall, text: str) -> Iterator[tuple[str, str]]:
             yield parameter.name, format_parameter(parameter)
 
 
-def parameter_texts(entry: LanguageEntry) -> tuple[str, ...]:
+def format_parameters(entry: LanguageEntry) -> tuple[str, ...]:
     """Return the texts of a call's parameters as its signature shows them, without a lone `*`; none for a plain
     notation.
     """

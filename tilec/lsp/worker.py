@@ -89,18 +89,18 @@ def _check_file(question: Question) -> Answer:
     except CompileError as error:
         found = error.diagnostics
     texts = {
-        span: dict.fromkeys(_constant_text(v) or describe_value(v) for v in found) for span, found in given.items()
+        span: dict.fromkeys(_format_constant(v) or describe_value(v) for v in found) for span, found in given.items()
     }
     notes = tuple((span, ", or ".join(several)) for span, several in texts.items() if several)
     return Answer(question.source, (*found, *observer.warnings), notes)
 
 
-def _constant_text(value: Any) -> str | None:
+def _format_constant(value: Any) -> str | None:
     """Return a constant, or a tuple of constants, as Markdown code; None for any other value."""
     if value is None or isinstance(value, bool | int | float | str):
         return f"`{value!r}`"
     if isinstance(value, tuple):
-        parts = [_constant_text(part) for part in value]
+        parts = [_format_constant(part) for part in value]
         return None if None in parts else f"`({', '.join(p.strip('`') for p in parts if p is not None)})`"
     return None
 
@@ -125,7 +125,7 @@ def _schedule_file(question: Question) -> Answer:
     observer = Observer(bound=record_tile)
     plans = plan_kernels(question.source, question.options, observer)
     schedules = tuple(told for plan in plans for told in _schedule_notes(plan))
-    layouts = tuple((tiles.get(span, span), told) for plan in plans for span, told in _layout_notes(plan))
+    layouts = tuple((tiles.get(span, span), told) for plan in plans for span, told in _list_layout_notes(plan))
     return Answer(question.source, tuple(observer.warnings), schedules=schedules, layouts=layouts)
 
 
@@ -149,7 +149,7 @@ def _schedule_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
             yield planned.loop.statements[op].span, f"{place}: {begin}, {end}; {pace}"
 
 
-def _layout_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
+def _list_layout_notes(plan: Plan) -> Iterator[tuple[Span, str]]:
     """Yield the span of each tile's allocation with the layout of its shared memory or registers in words."""
     from tilec.ir.warp_text import show_fragment, show_shared
 

@@ -48,7 +48,8 @@ def make_demand(kind: InstructionKind, **parameters: int) -> Demand:
 
 
 def list_no_demands(op: tile.TileOp, context: LoweringContext) -> tuple[Demand, ...]:
-    """Return no demands, for an operation that takes only its issue slot: the time of a wait is that of others."""
+    """Return no demands, for an operation that takes only its issue slot, such as a wait, whose time others
+    determine."""
     return ()
 
 

@@ -262,7 +262,7 @@ def find_row(opcode: str) -> Row | None:
 
 
 @cache
-def _operand_pattern(operands: str) -> tuple[tuple[str, bool], ...]:
+def _parse_operand_pattern(operands: str) -> tuple[tuple[str, bool], ...]:
     """Return, for each operand of a row's pattern, its letter and whether it may be left out."""
     return tuple((kind, optional == "?") for kind, optional in re.findall(r"(\w)(\??)", operands))
 
@@ -307,7 +307,7 @@ def check_instruction(instruction: ptx.Instruction, target: str, version: str) -
 
 def _find_operand_error(instruction: ptx.Instruction, row: Row) -> str | None:
     """Return in words which operand has the wrong kind, or that their number is wrong; None if they fit the row."""
-    pattern = _operand_pattern(row.operands)
+    pattern = _parse_operand_pattern(row.operands)
     operands = instruction.operands
     least = sum(not optional for _, optional in pattern)
     if not least <= len(operands) <= len(pattern):

@@ -79,7 +79,7 @@ class _TaggedPart:
     value: Any
 
 
-def _values_tagged(children: Iterable[Any], tag: str) -> list[Any]:
+def _find_values_tagged(children: Iterable[Any], tag: str) -> list[Any]:
     """Return the values of those children that are declaration parts with this tag."""
     return [child.value for child in children if isinstance(child, _TaggedPart) and child.tag == tag]
 
@@ -100,7 +100,7 @@ def _parse_alignment(token: Token) -> int:
     return align
 
 
-def _type_bytes(type_name: str) -> int:
+def _get_type_bytes(type_name: str) -> int:
     """Return the bytes of a PTX type, such as 4 for `f16x2`; a predicate counts as 1."""
     if type_name == "pred":
         return 1
@@ -236,25 +236,25 @@ class _ModuleBuilder(Transformer[Token, Any]):
         address: _InitialAddress = children[1]
         return replace(address, mask=_parse_integer(children[0]))
 
-    initialiser = _make_rule(lambda children: _TaggedPart("data", list(_initial_values(children))))
+    initialiser = _make_rule(lambda children: _TaggedPart("data", list(_list_initial_values(children))))
     variable_name = _make_rule(lambda children: _TaggedPart("name", children))
 
     def variable(self, children: list[Any]) -> tuple[ptx.Variable, ...]:
         """Return the variables of one declaration, with their initial bytes and relocations; refuse too large a one."""
         tokens = {child.type: child for child in children if isinstance(child, Token)}
         type_name = str(tokens["TYPE"])[1:]
-        linkage = tokens.get("LINKAGE") or (_values_tagged(children, "linkage") or ["."])[0]
+        linkage = tokens.get("LINKAGE") or (_find_values_tagged(children, "linkage") or ["."])[0]
         space = str(tokens["SPACE"])[1:].partition("::")[0]
-        lanes = (_values_tagged(children, "lanes") or [1])[0]
-        element = _type_bytes(type_name)
-        align = (_values_tagged(children, "align") or [element * lanes])[0]
+        lanes = (_find_values_tagged(children, "lanes") or [1])[0]
+        element = _get_type_bytes(type_name)
+        align = (_find_values_tagged(children, "align") or [element * lanes])[0]
         made = []
-        for parts in _values_tagged(children, "name"):
+        for parts in _find_values_tagged(children, "name"):
             count = lanes
-            for extent in _values_tagged(parts, "extent"):
+            for extent in _find_values_tagged(parts, "extent"):
                 count *= extent
-            values = (_values_tagged(parts, "data") or [[]])[0]
-            data = b"".join(_initial_bytes(value, type_name, parts[0]) for value in values)
+            values = (_find_values_tagged(parts, "data") or [[]])[0]
+            data = b"".join(_encode_initial_value(value, type_name, parts[0]) for value in values)
             size = max(count * element, len(data))
             if size > MAX_VARIABLE_BYTES:
                 raise PtxSyntaxError(f"'{parts[0]}' takes more than {MAX_VARIABLE_BYTES:,} bytes", parts[0].line or 0)
@@ -269,11 +269,11 @@ class _ModuleBuilder(Transformer[Token, Any]):
     def param(self, children: list[Any]) -> ptx.Param:
         """Return a parameter with its type and alignment; its size in bytes is None unless it is an array."""
         tokens = {child.type: child for child in children if isinstance(child, Token)}
-        align = (_values_tagged(children, "align") or [None])[0]
-        size = (_values_tagged(children, "extent") or [None])[0]
+        align = (_find_values_tagged(children, "align") or [None])[0]
+        size = (_find_values_tagged(children, "extent") or [None])[0]
         type_name = str(tokens["TYPE"])[1:]
         if size is not None:
-            size *= _type_bytes(type_name)
+            size *= _get_type_bytes(type_name)
         return ptx.Param(type_name, str(tokens["NAME"]), align, size)
 
     register_param = _make_rule(lambda children: ptx.Param(str(children[0])[1:], str(children[1]), is_register=True))
@@ -292,7 +292,7 @@ class _ModuleBuilder(Transformer[Token, Any]):
         # `params` is the only optional part before the directives; an empty tuple of registers cannot come first.
         if rest and isinstance(rest[0], tuple) and all(isinstance(item, ptx.Param) for item in rest[0]):
             params, rest = rest[0], rest[1:]
-        directives = tuple(_values_tagged(rest, "directive"))
+        directives = tuple(_find_values_tagged(rest, "directive"))
         body = tuple(_flatten_items(child for child in rest if not isinstance(child, _TaggedPart)))
         return ptx.Entry(str(name), params, directives, _resolve_registers(body), name.line or 0)
 
@@ -306,10 +306,10 @@ class _ModuleBuilder(Transformer[Token, Any]):
         after = [child for child in children[position:] if isinstance(child, tuple)]
         linkage = next((str(child)[1:] for child in children if isinstance(child, Token) and child is not name), "")
         returns, params = before[0] if before else (), after[0] if after else ()
-        bodies = _values_tagged(children, "body")
+        bodies = _find_values_tagged(children, "body")
         registers = [ptx.RegDecl(param.type, param.name) for param in (*returns, *params) if param.is_register]
         body = _resolve_registers((*registers, *bodies[0])) if bodies else None
-        directives = tuple(_values_tagged(children, "directive"))
+        directives = tuple(_find_values_tagged(children, "directive"))
         body = body and body[len(registers) :]
         return ptx.Function(str(name), returns, params, directives, body, linkage, name.line or 0)
 
@@ -327,16 +327,16 @@ class _ModuleBuilder(Transformer[Token, Any]):
     def start(self, children: list[Any]) -> ptx.Module:
         """Return a file's module, with definitions preferred to declarations, and aliases; refuse one without version
         or target."""
-        version, target = _values_tagged(children, "version"), _values_tagged(children, "target")
+        version, target = _find_values_tagged(children, "version"), _find_values_tagged(children, "target")
         if not version or not target:
             raise PtxSyntaxError("a module must start with .version and .target", 1)
-        files = dict(_values_tagged(children, "file"))
+        files = dict(_find_values_tagged(children, "file"))
         functions = {}
         for child in children:
             # A definition may follow its declaration.
             if isinstance(child, ptx.Function) and (child.body is not None or child.name not in functions):
                 functions[child.name] = child
-        for name, meant in _values_tagged(children, "alias"):
+        for name, meant in _find_values_tagged(children, "alias"):
             if meant in functions:
                 functions[name] = replace(functions[meant], name=name)
         variables = tuple(item for item in _flatten_items(children) if isinstance(item, ptx.Variable))
@@ -363,16 +363,16 @@ class _InitialAddress:
     mask: int | None
 
 
-def _initial_values(values: Iterable[Any]) -> Iterator[Token | _InitialAddress]:
+def _list_initial_values(values: Iterable[Any]) -> Iterator[Token | _InitialAddress]:
     """Yield the numbers and addresses of an initialiser in order, out of all its nested braces."""
     for value in values:
         if isinstance(value, list):
-            yield from _initial_values(value)
+            yield from _list_initial_values(value)
         else:
             yield value
 
 
-def _initial_bytes(value: Token | _InitialAddress, type_name: str, variable: Token) -> bytes:
+def _encode_initial_value(value: Token | _InitialAddress, type_name: str, variable: Token) -> bytes:
     """Return an initial value's bytes in the variable's type, zeros for an address; refuse a type that cannot have one.
     Relocations fill the addresses in."""
     if type_name not in _STRUCT:

@@ -65,7 +65,7 @@ def print_variable(variable: ptx.Variable) -> str:
         return f"{head};"
     values = [str(byte) for byte in variable.data]
     for relocation in variable.relocations:
-        address = f"{relocation.symbol}{_offset_text(relocation.addend)}"
+        address = f"{relocation.symbol}{_format_offset(relocation.addend)}"
         for index in range(relocation.size):
             # Byte by byte: `0xFF00(name)` is the second byte of an address.
             values[relocation.offset + index] = f"{0xFF << (relocation.shift + 8 * index):#x}({address})"
@@ -78,13 +78,13 @@ def print_instruction(instruction: ptx.Instruction) -> str:
     prefix = "" if guard is None else f"@{'!' * guard.negated}{guard.reg.name} "
     if not instruction.operands:
         return f"{prefix}{instruction.opcode};"
-    operands = ", ".join([_operand_text(operand) for operand in instruction.operands])
+    operands = ", ".join([_format_operand(operand) for operand in instruction.operands])
     return f"{prefix}{instruction.opcode} {operands};"
 
 
 def _print_entry(entry: ptx.Entry, lines: list[str]) -> None:
     """Append the lines of a kernel to `lines`."""
-    params = ",\n".join(f"{_INDENT}{_param_text(param)}" for param in entry.params)
+    params = ",\n".join(f"{_INDENT}{_format_param(param)}" for param in entry.params)
     lines.append(f".visible .entry {entry.name}(\n{params}\n)" if params else f".visible .entry {entry.name}()")
     lines.extend(entry.directives)
     _print_items((ptx.Block(entry.body),), "", lines)
@@ -93,8 +93,8 @@ def _print_entry(entry: ptx.Entry, lines: list[str]) -> None:
 def _print_function(function: ptx.Function, lines: list[str]) -> None:
     """Append the lines of a function, or of its declaration, to `lines`."""
     linkage = f".{function.linkage} " if function.linkage else ""
-    returns = f"{_params_text(function.returns)} " if function.returns else ""
-    lines.append(f"{linkage}.func {returns}{function.name}{_params_text(function.params)}")
+    returns = f"{_format_params(function.returns)} " if function.returns else ""
+    lines.append(f"{linkage}.func {returns}{function.name}{_format_params(function.params)}")
     lines.extend(function.directives)
     if function.body is None:
         lines.append(";")
@@ -102,9 +102,9 @@ def _print_function(function: ptx.Function, lines: list[str]) -> None:
         _print_items((ptx.Block(function.body),), "", lines)
 
 
-def _params_text(params: tuple[ptx.Param, ...]) -> str:
+def _format_params(params: tuple[ptx.Param, ...]) -> str:
     """Return parameters as a list in parentheses."""
-    return f"({', '.join(map(_param_text, params))})"
+    return f"({', '.join(map(_format_param, params))})"
 
 
 def _print_items(items: tuple[ptx.Item, ...], indent: str, lines: list[str]) -> None:
@@ -124,8 +124,8 @@ def _print_items(items: tuple[ptx.Item, ...], indent: str, lines: list[str]) -> 
             case ptx.Targets():
                 lines.append(f"{item.name}: .branchtargets {', '.join(item.labels)};")
             case ptx.Prototype():
-                returns = f"{_params_text(item.returns)} " if item.returns else ""
-                lines.append(f"{item.name}: .callprototype {returns}_ {_params_text(item.params)};")
+                returns = f"{_format_params(item.returns)} " if item.returns else ""
+                lines.append(f"{item.name}: .callprototype {returns}_ {_format_params(item.params)};")
             case ptx.Variable():
                 lines.append(indent + print_variable(item))
             case ptx.Block():
@@ -136,7 +136,7 @@ def _print_items(items: tuple[ptx.Item, ...], indent: str, lines: list[str]) -> 
                 lines.extend(f"{indent}// {quote_text(line)}".rstrip() for line in item.text.split("\n"))
 
 
-def _param_text(param: ptx.Param) -> str:
+def _format_param(param: ptx.Param) -> str:
     """Return the declaration of a parameter as text."""
     if param.is_register:
         return f".reg .{param.type} {param.name}"
@@ -145,13 +145,13 @@ def _param_text(param: ptx.Param) -> str:
     return f".param {align}.{param.type} {param.name}{extent}"
 
 
-def _offset_text(offset: int) -> str:
+def _format_offset(offset: int) -> str:
     """Return an offset as text behind a symbol or register, "" for 0."""
     # `+-16`, as nvcc writes it: every assembler takes it after a symbol as well as after a register.
     return f"+{offset}" if offset else ""
 
 
-def _operand_text(operand: ptx.Operand) -> str:
+def _format_operand(operand: ptx.Operand) -> str:
     """Return any operand as PTX text, such as `[%r1+16]` or `{%f0, %f1}`."""
     match operand:
         case ptx.Reg():
@@ -159,19 +159,19 @@ def _operand_text(operand: ptx.Operand) -> str:
         case ptx.Imm():
             return str(operand.value)
         case ptx.Vector():
-            return "{" + ", ".join([_operand_text(item) for item in operand.items]) + "}"
+            return "{" + ", ".join([_format_operand(item) for item in operand.items]) + "}"
         case ptx.Address():
-            return f"[{_operand_text(operand.base)}{_offset_text(operand.offset)}]"
+            return f"[{_format_operand(operand.base)}{_format_offset(operand.offset)}]"
         case ptx.Symbol():
-            return f"{operand.name}{_offset_text(operand.offset)}"
+            return f"{operand.name}{_format_offset(operand.offset)}"
         case ptx.FloatImm():
             return f"0f{operand.bits:08X}" if operand.width == 32 else f"0d{operand.bits:016X}"
         case ptx.Arguments():
-            return "(" + ", ".join([_operand_text(item) for item in operand.items]) + ")"
+            return "(" + ", ".join([_format_operand(item) for item in operand.items]) + ")"
         case ptx.Pair():
             return f"{operand.first.name}|{operand.second.name}"
         case ptx.NotPred():
             return f"!{operand.reg.name}"
         case ptx.TensorAddress():
-            coordinates = ", ".join([_operand_text(coordinate) for coordinate in operand.coordinates])
-            return f"[{_operand_text(operand.map)}, {{{coordinates}}}]"
+            coordinates = ", ".join([_format_operand(coordinate) for coordinate in operand.coordinates])
+            return f"[{_format_operand(operand.map)}, {{{coordinates}}}]"

@@ -224,8 +224,8 @@ def _record_clusters(
 
 
 def _find_dram_fraction(clusters: Sequence[Sequence[BlockTrace]]) -> float:
-    """Return the fraction of a wave's watched loads that miss L2, the first load of each piece; 1 if none is
-    watched."""
+    """Return the fraction of the bytes loaded by a wave that come from DRAM: each piece of memory once, then from L2.
+    It is 1 if no load is watched."""
     blocks = [block for cluster in clusters for block in cluster]
     pieces: dict[tuple[int, ...], int] = {}
     watched = 0

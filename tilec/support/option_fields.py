@@ -76,7 +76,7 @@ def option_field(default: Any, switch: str, help: str, **more: Any) -> Any:
     return dataclasses.field(default=default, metadata={_META: Option(switch, help, **more)})
 
 
-def word_choices(*words: str) -> dict[str, str]:
+def build_word_choices(*words: str) -> dict[str, str]:
     """Return a mapping of each word to itself, for options whose words are their values."""
     return {word: word for word in words}
 

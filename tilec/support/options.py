@@ -13,6 +13,7 @@ from tilec.support import files, readers
 from tilec.support.diagnostics import raise_error
 from tilec.support.option_fields import (
     AUTO,
+    build_word_choices,
     check_value,
     collect_options,
     format_value,
@@ -20,7 +21,6 @@ from tilec.support.option_fields import (
     parse_cluster,
     parse_rasterisation,
     parse_subtile,
-    word_choices,
 )
 from tilec.support.records import dataclass
 
@@ -112,7 +112,7 @@ class CompileOptions:
     calibration: str = option_field(
         "silicon", "--calibration",
         "The cycles to schedule with: measured ones, or the normalised ones of the tileiras book.",
-        words=word_choices(*CALIBRATIONS), is_code=False,
+        words=build_word_choices(*CALIBRATIONS), is_code=False,
     )  # fmt: skip
     """The set of instruction and latency cycles in the target's file."""
 
@@ -146,7 +146,7 @@ class CompileOptions:
     pipeline_strategy: Strategy = option_field(
         "auto", "--pipeline-strategy",
         "The form of pipelined loops. auto: the one that pays. none: serial. unspecialize: all warps alike. "
-        "warp-specialize: a producer warp loads.", words=word_choices(*STRATEGIES), tuned=True,
+        "warp-specialize: a producer warp loads.", words=build_word_choices(*STRATEGIES), tuned=True,
     )  # fmt: skip
     """For all pipelined loops without a strategy of their own."""
 
@@ -182,7 +182,7 @@ class CompileOptions:
     scheduler: Scheduler = option_field(
         "exact", "--scheduler",
         "The solver of the pipelines' modulo schedules. exact: a solver, with a proof. heuristic: list schedulers, "
-        "faster.", words=word_choices(*SCHEDULERS), tuned=True,
+        "faster.", words=build_word_choices(*SCHEDULERS), tuned=True,
     )  # fmt: skip
     """The solver of a loop's modulo scheduling problem."""
 
@@ -226,7 +226,7 @@ class CompileOptions:
         "auto", "--tile-scheduler",
         "How a persistent block gets its next tile. static: fixed stride. launch-control: cluster launch control. "
         "Either one implies --persistent. auto: launch-control, where the target has it.",
-        words=word_choices(*TILE_SCHEDULERS), tuned=True,
+        words=build_word_choices(*TILE_SCHEDULERS), tuned=True,
     )  # fmt: skip
     """For persistent grids."""
 
@@ -301,7 +301,7 @@ class CompileOptions:
     arrivals: Arrivals = option_field(
         "warp", "--arrivals",
         "The threads that arrive when a role releases a tile: one thread of each warp, or every thread.",
-        words=word_choices(*ARRIVALS), tuned=True,
+        words=build_word_choices(*ARRIVALS), tuned=True,
     )  # fmt: skip
     """At the barriers of rings; in rings shared by blocks one thread of each warp arrives in any case."""
 
@@ -343,7 +343,11 @@ class CompileOptions:
     """The text of a trace, whose schedule replaces the solver's."""
 
     lint: Lint = option_field(
-        "warn", "--lint", "What lints do: warn, fail the build, or nothing.", words=word_choices(*LINTS), is_code=False
+        "warn",
+        "--lint",
+        "What lints do: warn, fail the build, or nothing.",
+        words=build_word_choices(*LINTS),
+        is_code=False,
     )
     """With "error" a lint ends the compilation."""
 
@@ -416,15 +420,17 @@ def describe_changes(options: CompileOptions) -> dict[str, str]:
 
     Target and constants are left out; environment switches are included.
     """
-    different = _changed_fields(options, CompileOptions())
+    different = _find_changed_fields(options, CompileOptions())
     of_code = (name for name in different if name in OPTIONS and OPTIONS[name].is_code)
     about_code = {name: format_value(different[name]) for name in of_code}
-    environment = {name: format_value(value) for name, value in _changed_fields(options.switches, NO_SWITCHES).items()}
+    environment = {
+        name: format_value(value) for name, value in _find_changed_fields(options.switches, NO_SWITCHES).items()
+    }
     given = {} if options.schedule is None else {"schedule": "given"}
     return {name.replace("_", "-"): value for name, value in (about_code | environment | given).items()}
 
 
-def _changed_fields(
+def _find_changed_fields(
     record: CompileOptions | EnvironmentSwitches, default_text: CompileOptions | EnvironmentSwitches
 ) -> dict[str, object]:
     """Return the fields, with values, in which a record differs from the default record."""

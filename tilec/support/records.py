@@ -34,7 +34,7 @@ else:
 
 def _make_class(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> Any:
     """Return a new class like this one with slots, shared methods, and an `__init__` compiled at first use."""
-    own = _own_fields(cls, kw_only)
+    own = _find_own_fields(cls, kw_only)
     inherited = [base.__dataclass_fields__ for base in cls.__mro__[-1:0:-1] if "__dataclass_fields__" in vars(base)]
     fields: dict[str, Field[Any]] = {name: f for above in inherited for name, f in above.items()} | own
     namespace = {k: v for k, v in vars(cls).items() if k not in own and k not in ("__dict__", "__weakref__")}
@@ -47,15 +47,15 @@ def _make_class(cls: Any, is_frozen: bool, is_compared: bool, kw_only: bool) -> 
     compared = [name for name, f in fields.items() if f.compare]
     methods = dict(_SHARED)
     if is_compared:
-        namespace["_compared"] = attrgetter(*compared) if compared else staticmethod(_empty_tuple)
-        methods |= {"__eq__": _compare_fields, "__hash__": _cached_hash if is_frozen else None}
+        namespace["_compared"] = attrgetter(*compared) if compared else staticmethod(_get_empty_tuple)
+        methods |= {"__eq__": _compare_fields, "__hash__": _compute_cached_hash if is_frozen else None}
     for name, method in (methods | _FROZEN if is_frozen else methods).items():
         namespace.setdefault(name, method)
     # A second class, as with the standard `slots=True`: `super()` without arguments still refers to the first one.
     return type(cls)(cls.__name__, cls.__bases__, namespace)
 
 
-def _own_fields(cls: type, kw_only: bool) -> dict[str, Field[Any]]:
+def _find_own_fields(cls: type, kw_only: bool) -> dict[str, Field[Any]]:
     """Return the fields that the class itself declares, by name, without class variables."""
     found: dict[str, Field[Any]] = {}
     for name, annotation in vars(cls).get("__annotations__", {}).items():
@@ -71,7 +71,7 @@ def _own_fields(cls: type, kw_only: bool) -> dict[str, Field[Any]]:
     return found
 
 
-def _empty_tuple(_: object) -> tuple[()]:
+def _get_empty_tuple(_: object) -> tuple[()]:
     return ()
 
 
@@ -143,7 +143,7 @@ _HASH = "_known_hash"
 """The slot of the cached hash: expressions, with all their parts, are looked up again and again."""
 
 
-def _cached_hash(self: Any) -> int:
+def _compute_cached_hash(self: Any) -> int:
     """Return the hash of a record's compared fields, computed once and kept in the record."""
     try:
         known: int = self._known_hash

@@ -9,7 +9,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 @cache
-def _data_folder(name: str) -> Path:
+def _find_data_folder(name: str) -> Path:
     """Return the folder of shipped data of this name: inside the package, as in a wheel, or beside it."""
     # A wheel carries the folders inside the package (see pyproject.toml); in a checkout they lie beside it.
     installed = _PACKAGE / "_data" / name
@@ -19,7 +19,7 @@ def _data_folder(name: str) -> Path:
 @cache
 def grammar_text(name: str) -> str:
     """Return the text of a grammar, named with its suffix: `tile.lark`."""
-    return (_data_folder("grammar") / name).read_text(encoding="utf-8")
+    return (_find_data_folder("grammar") / name).read_text(encoding="utf-8")
 
 
 def tables_folder() -> Path:
@@ -29,7 +29,7 @@ def tables_folder() -> Path:
 
 def target_file(name: str) -> Path:
     """Return the path of a target's file: one that ships, or a user's own, whose name ends in .toml."""
-    return Path(name) if is_own_target(name) else _data_folder("targets") / f"{name}.toml"
+    return Path(name) if is_own_target(name) else _find_data_folder("targets") / f"{name}.toml"
 
 
 def is_own_target(name: str) -> bool:
@@ -49,14 +49,14 @@ def target_text(name: str) -> str:
 
 def target_names() -> tuple[str, ...]:
     """Return the names of the targets that ship."""
-    return tuple(sorted(path.stem for path in _data_folder("targets").glob("*.toml")))
+    return tuple(sorted(path.stem for path in _find_data_folder("targets").glob("*.toml")))
 
 
 def glossary_text() -> str:
     """Return the text of docs/glossary.md."""
-    return (_data_folder("docs") / "glossary.md").read_text(encoding="utf-8")
+    return (_find_data_folder("docs") / "glossary.md").read_text(encoding="utf-8")
 
 
 def cmake_folder() -> Path:
     """Return the path of the folder with `FindTilec.cmake`."""
-    return _data_folder("cmake")
+    return _find_data_folder("cmake")

@@ -81,7 +81,7 @@ _NAMES: Mapping[Any, str] = {
 
 def read_value(wanted: Any, value: object, place: str) -> Any:
     """Return `value` as the type `wanted`, with dataclasses for objects, tuples for arrays; raise `SchemaError`."""
-    origin, arguments = _type_parts(wanted)
+    origin, arguments = _split_type(wanted)
     if wanted is Any:
         return value
     if origin is typing.Annotated:
@@ -103,7 +103,9 @@ def read_value(wanted: Any, value: object, place: str) -> Any:
     if origin in (dict, Mapping):
         if not isinstance(value, dict):
             _raise_mismatch(place, "an object or table", value)
-        return {name: read_value(arguments[1], member, _member_place(place, name)) for name, member in value.items()}
+        return {
+            name: read_value(arguments[1], member, _format_member_place(place, name)) for name, member in value.items()
+        }
     if isinstance(wanted, type) and _is_dataclass(wanted):
         make: Callable[..., Any] = wanted
         return value if isinstance(value, wanted) else read_record(make, value, place)
@@ -128,11 +130,11 @@ def read_record(wanted: Callable[..., T], value: object, place: str) -> T:
     """
     if not isinstance(value, dict):
         _raise_mismatch(place, "an object or table", value)
-    hints, required = _field_types(wanted)
+    hints, required = _find_field_types(wanted)
     if getattr(wanted, "OPEN", False):
         value = {name: member for name, member in value.items() if name in hints}
     elif hasattr(wanted, "KIND"):
-        _check_known((wanted.KIND,), value.get("kind"), _member_place(place, "kind"))
+        _check_known((wanted.KIND,), value.get("kind"), _format_member_place(place, "kind"))
         value = {name: member for name, member in value.items() if name != "kind"}
     prefix = f"{place}: " if place else ""
     for name in value:
@@ -141,7 +143,9 @@ def read_record(wanted: Callable[..., T], value: object, place: str) -> T:
     for name in required:
         if name not in value:
             raise SchemaError(f"{prefix}'{name}' is missing")
-    members = {name: read_value(hints[name], member, _member_place(place, name)) for name, member in value.items()}
+    members = {
+        name: read_value(hints[name], member, _format_member_place(place, name)) for name, member in value.items()
+    }
     return wanted(**members)
 
 
@@ -159,14 +163,14 @@ def to_plain(value: object) -> Any:
     """Return a value in the JSON form that `read_value` takes, without fields that equal their defaults."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         members = ((f, getattr(value, f.name)) for f in dataclasses.fields(value))
-        given = {f.name: to_plain(member) for f, member in members if member != _default_value(f)}
+        given = {f.name: to_plain(member) for f, member in members if member != _make_default_value(f)}
         return {"kind": value.KIND, **given} if hasattr(value, "KIND") else given
     if isinstance(value, Mapping):
         return {name: to_plain(member) for name, member in value.items()}
     return [to_plain(member) for member in value] if isinstance(value, tuple) else value
 
 
-def _default_value(field: dataclasses.Field[Any]) -> Any:
+def _make_default_value(field: dataclasses.Field[Any]) -> Any:
     """Return the default of a field, made anew if it has a factory; MISSING without a default."""
     made = field.default_factory
     return field.default if made is dataclasses.MISSING else made()
@@ -175,8 +179,8 @@ def _default_value(field: dataclasses.Field[Any]) -> Any:
 def find_faults(value: Any, place: str) -> Iterator[str]:
     """Yield a message for each field of a dataclass whose value does not match its declared type."""
     made: Callable[..., Any] = type(value)
-    for name, hint in _field_types(made)[0].items():
-        yield from _find_faults(hint, getattr(value, name), _member_place(place, name))
+    for name, hint in _find_field_types(made)[0].items():
+        yield from _find_faults(hint, getattr(value, name), _format_member_place(place, name))
 
 
 def _find_faults(hint: Any, value: Any, place: str) -> Iterator[str]:
@@ -185,9 +189,9 @@ def _find_faults(hint: Any, value: Any, place: str) -> Iterator[str]:
         return
     if _is_dataclass(value.__class__):
         yield from find_faults(value, place)
-    elif isinstance(value, tuple) and _type_parts(hint)[1][1:] == (Ellipsis,):
+    elif isinstance(value, tuple) and _split_type(hint)[1][1:] == (Ellipsis,):
         for index, member in enumerate(value):
-            yield from _find_faults(_type_parts(hint)[1][0], member, f"{place}[{index}]")
+            yield from _find_faults(_split_type(hint)[1][0], member, f"{place}[{index}]")
     else:
         try:
             read_value(hint, value, place)
@@ -198,7 +202,7 @@ def _find_faults(hint: Any, value: Any, place: str) -> Iterator[str]:
 @cache
 def _make_quick_test(hint: Any) -> Callable[[Any], bool]:
     """Return a quick test of a type: a value that passes has no faults, others are left to `read_value`."""
-    origin, arguments = _type_parts(hint)
+    origin, arguments = _split_type(hint)
     if hint is int:
         low, high = _WORD.low, _WORD.high
         return lambda value: type(value) is int and low <= value <= high
@@ -225,11 +229,11 @@ def _make_quick_test(hint: Any) -> Callable[[Any], bool]:
 @cache
 def _make_member_tests(kind: Callable[..., Any]) -> tuple[tuple[str, Callable[[Any], bool]], ...]:
     """Return the name and the quick test of each field of a dataclass."""
-    return tuple((name, _make_quick_test(hint)) for name, hint in _field_types(kind)[0].items())
+    return tuple((name, _make_quick_test(hint)) for name, hint in _find_field_types(kind)[0].items())
 
 
 @cache
-def _type_parts(wanted: Any) -> tuple[Any, tuple[Any, ...]]:
+def _split_type(wanted: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return a type's origin and arguments, cached. They are needed for each member of each object."""
     return typing.get_origin(wanted), typing.get_args(wanted)
 
@@ -249,10 +253,10 @@ def _read_union(alternatives: tuple[Any, ...], value: object, place: str) -> Any
     others = [one for one in alternatives if one is not types.NoneType]
     kinds = {one.KIND: one for one in others if hasattr(one, "KIND")}
     if kinds and isinstance(value, dict):
-        kind = _check_known((*kinds,), value.get("kind"), _member_place(place, "kind"))
+        kind = _check_known((*kinds,), value.get("kind"), _format_member_place(place, "kind"))
         return read_record(kinds[kind], value, place)
     # Only one alternative may fit an array, or anything else: then its message names the place inside.
-    meant = [one for one in others if (_type_parts(one)[0] is tuple) == isinstance(value, list)]
+    meant = [one for one in others if (_split_type(one)[0] is tuple) == isinstance(value, list)]
     if len(others) == 1 or len(meant) == 1:
         return read_value((meant or others)[0], value, place)
     for one in others:
@@ -261,7 +265,9 @@ def _read_union(alternatives: tuple[Any, ...], value: object, place: str) -> Any
         except SchemaError:
             continue
     shown = [one for one in others if one is not int or float not in others]
-    *named, last = dict.fromkeys("an object or table" if one in kinds.values() else _type_name(one) for one in shown)
+    *named, last = dict.fromkeys(
+        "an object or table" if one in kinds.values() else _describe_type(one) for one in shown
+    )
     return _raise_mismatch(place, f"{', '.join(named)} or {last}" if named else last, value)
 
 
@@ -272,9 +278,9 @@ def _check_known(known: tuple[Any, ...], value: Any, place: str) -> Any:
     return value
 
 
-def _type_name(wanted: Any) -> str:
+def _describe_type(wanted: Any) -> str:
     """Return the name of a type in messages: `an array` for tuples."""
-    if _type_parts(wanted)[0] is tuple:
+    if _split_type(wanted)[0] is tuple:
         return "an array"
     return _NAMES.get(wanted, getattr(wanted, "__name__", str(wanted)))
 
@@ -297,15 +303,15 @@ def _read_named_tuple(wanted: Any, value: object, place: str) -> Any:
         _raise_mismatch(place, f"[{', '.join(wanted._fields)}]", value)
     hints = typing.get_type_hints(wanted, include_extras=True)
     named = zip(wanted._fields, value, strict=True)
-    return wanted(*(read_value(hints[name], member, _member_place(place, name)) for name, member in named))
+    return wanted(*(read_value(hints[name], member, _format_member_place(place, name)) for name, member in named))
 
 
-def _member_place(place: str, name: str) -> str:
+def _format_member_place(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
 @cache
-def _field_types(wanted: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _find_field_types(wanted: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return the types of a dataclass's fields by name, and the names of the fields without a default."""
     hints = typing.get_type_hints(wanted, include_extras=True)
     fields = dataclasses.fields(wanted)

@@ -106,7 +106,7 @@ class JITKernel:
     def parameters(self) -> tuple[str, ...]:
         """Return the names of the parameters as declared, without the trailing sizes that follow from arrays."""
         names = self.launches[0].parameters()
-        deduced = self.launches[0].shape_scalars()
+        deduced = self.launches[0].list_shape_scalars()
         while names and names[-1] in deduced:
             names = names[:-1]
         return names

@@ -361,7 +361,7 @@ def _get_stage(kind: Kind) -> str:
 
 
 def _get_suffix(kind: Kind) -> str:
-    """Return the file suffix of a kind of output; a pass has that of the stage in whose form its result is."""
+    """Return the file suffix of a kind of output; of a pass, the suffix of the stage whose form its result has."""
     if kind in SUFFIX:
         return SUFFIX[kind]
     from tilec.driver.engine import find_stage_form

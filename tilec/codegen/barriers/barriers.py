@@ -20,7 +20,7 @@ def address_own_barrier(barrier: Barrier, state: State) -> Address:
 
 
 def address_barrier(barrier: Barrier, scalars: Scalars, first: int) -> Address:
-    """Return the shared address of a barrier buffer's element, given the offset of the first one."""
+    """Emit the shared address of a barrier buffer's element, given the offset of the first one, and return it."""
     base = scalars.get_register(SHARED_BASE)
     form = affine_form(barrier.index)
     constant = first + MBARRIER_BYTES * form.constant
@@ -31,7 +31,7 @@ def address_barrier(barrier: Barrier, scalars: Scalars, first: int) -> Address:
 
 
 def emit_thread_test(state: State, number: int) -> Reg:
-    """Return a predicate that holds in the role's thread of this number."""
+    """Emit a predicate that holds in the role's thread of this number, and return it."""
     return state.builder.create("pred", "setp.eq.u32", state.scalars.get_register(THREAD), Imm(number))
 
 

@@ -83,7 +83,8 @@ def _combine_digits(digits: list[tuple[Reg, int]], state: State) -> Operand:
 
 
 def _prepare_share(axes: str, state: State) -> MulticastShare:
-    """Return this block's slice number of a multicast load along these axes, and the mask of blocks that get it."""
+    """Emit and return this block's slice number of a multicast load along these axes, and the mask of blocks that get
+    it."""
     cluster, builder = state.program.cluster, state.builder
     mine = [
         (_get_cluster_digit(axis, state), count_multicast_blocks(cluster, axes[:place]))
@@ -96,7 +97,7 @@ def _prepare_share(axes: str, state: State) -> MulticastShare:
 
 
 def _compute_mask(axes: str, state: State) -> Operand:
-    """Return the mask of this block and the cluster's blocks that differ from it along these axes only."""
+    """Emit and return the mask of this block and the cluster's blocks that differ from it along these axes only."""
     cluster = state.program.cluster
     first = sum(1 << mate for mate in multicast_ranks(cluster, axes))
     others = [
@@ -110,7 +111,7 @@ def _compute_mask(axes: str, state: State) -> Operand:
 
 
 def compute_mates_mask(shared: tuple[str, ...], state: State) -> Operand:
-    """Return the mask of this block and of those that differ from it along one of the groups of axes only."""
+    """Emit and return the mask of this block and of those that differ from it along one of the groups of axes only."""
     all_of_them, *more = (_compute_mask(axes, state) for axes in shared)
     for mask in more:
         all_of_them = state.builder.create("b32", "or.b32", all_of_them, mask)
@@ -118,7 +119,8 @@ def compute_mates_mask(shared: tuple[str, ...], state: State) -> Operand:
 
 
 def _prepare_mate(shared: tuple[str, ...], state: State) -> RingMate:
-    """Return, for lane n of each warp, whether block n shares the ring, and that block's shared-memory address."""
+    """Emit and return, for lane n of each warp, whether block n shares the ring, and that block's shared-memory
+    address."""
     builder, all_of_them = state.builder, compute_mates_mask(shared, state)
     lane = builder.create("b32", "and.b32", state.scalars.get_register(THREAD), Imm(31))
     bit = builder.create("b32", "and.b32", builder.create("b32", "shr.u32", all_of_them, lane), Imm(1))
@@ -129,7 +131,8 @@ def _prepare_mate(shared: tuple[str, ...], state: State) -> RingMate:
 
 
 def _locate_leader(rank: Reg, first: Operand, state: State) -> LeaderBlock:
-    """Return the offset from this block's shared memory to that of block `first`, and whether this is that block."""
+    """Emit and return the offset from this block's shared memory to block `first`'s, and whether this block is
+    `first`."""
     builder, base = state.builder, state.scalars.get_register(SHARED_BASE)
     theirs = builder.create("b32", "mapa.shared::cluster.u32", base, first)
     away = builder.create("b32", "sub.u32", theirs, base)
@@ -184,7 +187,7 @@ def emit_release_to_mates(ring: warp.Ring, cursor: warp.Cursor, state: State) ->
 
 
 def map_to_block(address: Address, block: Expr, state: State) -> Address:
-    """Return the address, mapped to the same place in another block's shared memory."""
+    """Emit the address mapped to the same place in another block's shared memory, and return it."""
     number, base = state.scalars.get_register(block), address.base
     theirs = state.scalars.create_once(("in block", number, base), "mapa.shared::cluster.u32", base, number)
     return Address(theirs, address.offset)

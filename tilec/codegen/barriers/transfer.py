@@ -172,7 +172,8 @@ def _shift_start(start: tuple[tile.Expr, ...], dim: int, by: tile.Expr) -> tuple
 def _address_first_row(
     buffer: tile.Buffer, op: TmaLoad | TmaStore, layout: SharedLayout, state: State
 ) -> tuple[Reg, int]:
-    """Return the shared address of the first copied row or column in the cursors' version: register and constant."""
+    """Emit the shared address of the first copied row or column in the cursors' version; return register and
+    constant."""
     base, offset = state.addresses.get_tile_base(buffer, op.cursors)
     at, step = (None, 0) if op.four is None else (op.four.at, layout.row_bytes)
     if isinstance(op, TmaLoad) and op.column is not None:

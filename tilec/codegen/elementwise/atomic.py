@@ -95,7 +95,8 @@ def _select_operation(store: Store, dtype: DType) -> str:
 
 
 def _pack_values(operation: str, values: list[Reg], state: State) -> tuple[str, Reg | Vector]:
-    """Return the operation, made from one such as `add.f32`, and the operand for several values.
+    """Emit the packing of several values; return the operation on them, made from one such as `add.f32`, and their
+    operand.
 
     16-bit floats are pairs, several words a vector.
     """
@@ -141,7 +142,7 @@ def _emit_compare_and_swap(
 
 
 def _move_to_bits(register: Reg, dtype: DType, state: State) -> Reg:
-    """Return the value's bits in a register of the class that a compare-and-swap takes."""
+    """Emit the value's bits to a register of the class that a compare-and-swap takes, and return it."""
     if dtype.bits == 16:
         return register
     return state.builder.create("b32" if dtype.bits == 32 else "b64", f"mov.b{dtype.bits}", register)

@@ -586,7 +586,8 @@ class _Sweep:
                 run.values[lane][store.previous] = var
 
     def add_conditions(self, guard: Reg | None, conditions: tuple[tile.Expr, ...], run: _Run, lane: int) -> Reg | None:
-        """Return a predicate that holds where the guard and these conditions do in a lane; None: always."""
+        """Emit a predicate that holds where the guard and these conditions do in a lane, and return it; None if
+        always."""
         for condition in conditions:
             holds = self.scalars.get_register(substitute_vars(condition, run.values[lane]), self.make_reader(run, lane))
             guard = holds if guard is None else self.builder.create("pred", "and.pred", guard, holds)
@@ -627,7 +628,8 @@ class _Sweep:
             self.builder.emit("mov.b32", target, value)
 
     def pack_values(self, dtype: DType, items: list[tuple[tile.Expr, int]], run: _Run) -> list[Reg]:
-        """Return registers with the values, each of its lane, packed by `dtype` into 32-bit words where narrower."""
+        """Emit the values, each of its lane, packed by `dtype` into 32-bit words where narrower, and return the
+        registers."""
         _, _, _, per_word = get_word_format(dtype, len(items))
         if per_word == 1:
             operands = [self.get_operand(e, run, i) for e, i in items]

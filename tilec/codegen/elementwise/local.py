@@ -23,7 +23,8 @@ def clear_local(buffer: tile.Buffer, state: State) -> None:
 
 
 def read_local(buffer: tile.Buffer, indices: tuple[tile.Expr, ...], state: State) -> Operand:
-    """Return a local array's element: its register, or by comparisons if the index is known at run time only.
+    """Return a local array's element: its register, or one emitted by comparisons if the index is known at run time
+    only.
 
     It is arbitrary if the index leaves the array.
     """

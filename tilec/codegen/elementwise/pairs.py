@@ -48,7 +48,7 @@ def can_pair(expr: tile.Expr) -> bool:
 
 
 def emit_pair(first: LaneExpr, second: LaneExpr, dtype: DType, scalars: Scalars) -> Reg:
-    """Return a word with both 16-bit values: computed by paired instructions if their operations agree, else packed."""
+    """Emit and return a word with both 16-bit values, by paired instructions if their operations agree, else packed."""
     (a, _), (b, _) = first, second
     if isinstance(a, tile.Binary) and isinstance(b, tile.Binary) and a.op == b.op and a.op in HALF_OPERATIONS:
         return _emit_paired_operation(a.op, ((a.a, b.a), (a.b, b.b)), (first[1], second[1]), dtype, scalars)
@@ -96,7 +96,8 @@ def _emit_paired_integers(first: LaneExpr, second: LaneExpr, dtype: DType, scala
 
 
 def _move_to_upper_half(expr: tile.Expr, lane: LaneExpr, scalars: Scalars) -> Reg:
-    """Return a word with an integer's lower bits in the upper half, merged with the integer's own shift and mask."""
+    """Emit and return a word with an integer's lower bits in the upper half, merged with the integer's shift and
+    mask."""
     word, shift = expr, 0
     mask = None
     if isinstance(expr, tile.Binary) and expr.op == "bitand" and isinstance(expr.b, tile.Const):

@@ -83,7 +83,8 @@ def _reduce_registers(op: Reduce, state: State, layout: Fragment, registers: lis
 
 
 def _load_element(op: Reduce, state: State, layout: Fragment, register: int) -> Reg:
-    """Return an element in the working type, its absolute value in abs reductions, the identity outside the tensor."""
+    """Emit the load of an element and return it in the working type: its absolute value in abs reductions, the identity
+    outside the tensor."""
     dtype = _get_working_type(op.source.dtype)
     cls = get_register_class(dtype)
     value: Operand = state.fragments[op.source.name][register]

@@ -28,7 +28,7 @@ def _emit_philox(key: Reg, sequence: Reg, position: Reg, builder: Builder) -> Re
     """Emit the Philox 4x32-10 random word of a key, sequence and position, as `ops.functions.philox` computes it."""
 
     def split_halves(wide: Reg) -> tuple[Reg, Reg]:
-        """Return the low and the high word of a 64-bit register."""
+        """Emit and return the low and the high word of a 64-bit register."""
         low, high = builder.new_registers("b32", 2)
         builder.emit("mov.b64", Vector((low, high)), wide)
         return low, high

@@ -135,7 +135,7 @@ class MathFunctions:
         return self._reciprocate_from_one(self.add(self.exp(self.emit_op("neg", x)), make_f32(1.0)))
 
     def _emit_half_exp(self, x: Reg) -> tuple[Reg, Reg]:
-        """Return e^|x| / 2 and e^-|x| / 2."""
+        """Emit and return e^|x| / 2 and e^-|x| / 2."""
         size = self.emit_op("abs", x)
         if self.fast:
             half = self.mul(self.exp(size), make_f32(0.5))

@@ -410,7 +410,8 @@ class Scalars:
         return self.emit_float_operation(op, x, y, "f64" if dtype.bits == 64 else "f32")
 
     def emit_float_operation(self, op: str, x: Operand, y: Operand, cls: str) -> Reg:
-        """Emit an operation of class `f32` or `f64`; f32 division is approximate with fast math or without calls."""
+        """Emit an operation of class `f32` or `f64`; f32 division is approximate with fast math or where `may_call` is
+        False. The exact division is a subroutine."""
         division = "div.rn" if (self.may_call and not self.fast_math) or cls == "f64" else "div.full"
         # Without `.rn` the assembler may fuse a product and a sum.
         rn = "" if self.may_fuse else ".rn"
@@ -485,7 +486,7 @@ class Scalars:
         return self.reuse_result(fn, args, lambda: MathFunctions(self.builder, self.may_call, self.fast_math)(fn, args))
 
     def emit_reinterpret(self, value: Operand, source: DType, target: DType) -> Operand:
-        """Return the same bits as a value of another type of the same size."""
+        """Emit and return the same bits as a value of another type of the same size."""
         x = self.ensure_register(value, source)
         here, there = get_register_class(source), get_register_class(target)
         if here == there:
@@ -557,7 +558,8 @@ class Scalars:
         return self.wrap_integer(x, target) if target.bits < source.bits or target.kind != source.kind else x
 
     def wrap_integer(self, value: Reg, dtype: DType) -> Reg:
-        """Return an integer cut to its type's bits and extended to 32; types of 32 bits and more are unchanged."""
+        """Emit and return an integer cut to its type's bits and extended to 32; types of 32 bits and more are
+        unchanged."""
         if dtype.bits >= 32:
             return value
         if dtype.kind == "uint":

@@ -70,7 +70,7 @@ def clear_accumulators(buffer: tile.Buffer, state: State) -> None:
 
 
 def pack_operand(buffer: tile.Buffer, state: State) -> tuple[Reg, ...]:
-    """Return a fragment's registers as a product's operand, 4 bytes each (float64: 8), packed if they are not yet."""
+    """Return a fragment's registers as a product's operand, 4 bytes each (float64: 8); emit their packing if needed."""
     for held in (state.words, state.pairs):
         if buffer.name in held:
             return held[buffer.name]
@@ -188,7 +188,7 @@ ROW, QUAD = extract_digit(LANE, 4, 8), extract_digit(LANE, 1, 4)
 
 
 def load_metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> tuple[Operand, ...]:
-    """Return a sparse product's operands: a register of A's metadata, and the selector; none for a dense A.
+    """Emit the load of a sparse A's metadata; return its register and the selector as operands; none for a dense A.
 
     The metadata is that of 16 rows; the selector says which threads provide it.
     """
@@ -220,7 +220,7 @@ def load_metadata(op: Mma | Wgmma, state: State, row: tile.Expr, step: int) -> t
 
 
 def _legalise_metadata(state: State, fields: Reg) -> Reg:
-    """Return metadata with each field of 0000 replaced by 0100, the first two positions.
+    """Emit and return metadata with each field of 0000 replaced by 0100, the first two positions.
 
     0000 comes from outside the tensor, and gives two elements the same position, which is undefined.
     """
@@ -234,7 +234,7 @@ def _legalise_metadata(state: State, fields: Reg) -> Reg:
 def _address_byte(
     state: State, buffer: tile.Buffer, row: tile.Expr, byte: tile.Expr, cursors: tuple[Cursor, ...]
 ) -> Address:
-    """Return the shared-memory address of a byte of a tile's row, for any element type."""
+    """Emit and return the shared-memory address of a byte of a tile's row, for any element type."""
     size = buffer.dtype.bytes
     if size == 1:
         return state.addresses.address_shared_element(buffer, (row, byte), cursors)

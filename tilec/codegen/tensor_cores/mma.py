@@ -91,7 +91,7 @@ def emit_ldmatrix(
 
 
 def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
-    """Return registers with 16 rows of A and 32 bytes along k from element `k`, as mma.sync takes them.
+    """Emit loads of 16 rows of A and 32 bytes along k from element `k`; return the registers as mma.sync takes them.
 
     These are quarters: rows 0–7 and 8–15 of bytes 0–15, then the same rows of bytes 16–31; of float64, one register for
     8 rows.
@@ -114,7 +114,7 @@ def load_a(op: Mma, state: State, row: Expr, k: int) -> tuple[Reg, ...]:
 
 
 def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tuple[Reg, ...]]:
-    """Return, for one or two blocks of 8 columns of B, the registers with 32 bytes of k from element `k`.
+    """Emit loads of one or two blocks of 8 columns of B, 32 bytes along k from element `k`; return the registers.
 
     They are k 0–15 and 16–31 of a block, then the next block.
     """
@@ -143,7 +143,7 @@ def load_b(op: Mma, state: State, column: Expr, k: int, blocks: int) -> list[tup
 
 
 def gather_register(part: Region, k_major: bool, first: Expr, k: int, cursors: tuple[Cursor, ...], state: State) -> Reg:
-    """Return a register of an operand loaded element by element, for types that ldmatrix cannot transpose.
+    """Emit loads of one register of an operand element by element, for types that ldmatrix cannot transpose; return it.
 
     The elements are neighbours along k of this lane's row or column, counted from `first`.
     """

@@ -96,7 +96,7 @@ def emit_deallocation(state: State, barrier: Imm, threads: Imm, warp_index: Reg)
 
 
 def _address_version(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], state: State) -> Reg:
-    """Return the tensor-memory address of the tile's version that the cursors point at."""
+    """Emit and return the tensor-memory address of the tile's version that the cursors point at."""
     assert state.tensor is not None
     held = next(t for t in state.program.tensor if t.buffer == buffer)
     builder, scalars, base = state.builder, state.scalars, state.tensor
@@ -237,7 +237,7 @@ def _build_commit(blocks: Operand | None, state: State) -> tuple[str, tuple[Oper
 
 
 def _emit_accumulate_test(op: warp.TensorMma, state: State, always: Reg) -> Reg:
-    """Return a predicate that holds if the first products add to the tile's content instead of clearing it."""
+    """Emit and return a predicate that holds if the first products add to the tile's content instead of clearing it."""
     builder = state.builder
     if tile.is_true(op.clear):
         return builder.create("pred", "setp.ne.u32", Imm(1), Imm(1))
@@ -267,7 +267,7 @@ def _build_descriptor(buffer: tile.Buffer, cursors: tuple[warp.Cursor, ...], sta
 
 
 def _combine_descriptor(base: Reg, offset: int, fixed: int, builder: Builder) -> Reg:
-    """Return a shared memory descriptor: the fixed fields, and the address `base` + `offset` in units of 16 bytes.
+    """Emit and return a shared memory descriptor: the fixed fields, and address `base` + `offset` in units of 16 bytes.
 
     It has 18 bits of the address; the bits above are the block's number in its cluster.
     """
@@ -278,7 +278,7 @@ def _combine_descriptor(base: Reg, offset: int, fixed: int, builder: Builder) ->
 
 
 def _advance_descriptor(descriptor: Reg, offset: int, state: State) -> Reg:
-    """Return the descriptor with its address `offset` bytes on; itself for 0.
+    """Emit and return the descriptor with its address `offset` bytes on; itself for 0.
 
     Addresses stay below 2^18, so the field cannot overflow.
     """
@@ -381,7 +381,7 @@ def _unpack_words(fragment: tile.Buffer, held: warp.TensorTile, words: tuple[Reg
 
 
 def _pack_words(fragment: tile.Buffer, held: warp.TensorTile, state: State) -> tuple[Reg, ...]:
-    """Return a fragment's elements as the 32-bit words to store in tensor memory."""
+    """Emit and return a fragment's elements as the 32-bit words to store in tensor memory."""
     if held.per_column > 1:
         return pack_operand(fragment, state)
     registers, builder = state.fragments[fragment.name], state.builder
@@ -428,7 +428,8 @@ class ScaleDescriptors:
             self.moving = parts[0] if len(parts) == 1 else state.builder.create("b32", "or.b32", *parts)
 
     def build_descriptor(self, k: int, builder: Builder) -> Reg:
-        """Return a register with the descriptor of the instruction `k` bytes along K, with its scales' positions."""
+        """Emit and return a register with the descriptor of the instruction `k` bytes along K, with its scales'
+        positions."""
         number = k // K_BYTES * _ELEMENTS[self.scales.kind]
         form = self.form + (number // self.scales.a_step << 29) + (number // self.scales.b_step << 4)
         fixed = builder.create("b32", "mov.b32", Imm(form))
@@ -436,7 +437,7 @@ class ScaleDescriptors:
 
 
 def locate_scale_columns(base: Reg, rows: int, builder: Builder) -> Address:
-    """Return the tensor-memory address of the scales of a tile's rows (or columns) from number `rows` on.
+    """Emit and return the tensor-memory address of the scales of a tile's rows (or columns) from number `rows` on.
 
     32 rows share a column.
     """

@@ -54,7 +54,7 @@ def _load_block(op: TransposeMatrix, state: State, row: tile.Expr, column: tile.
 
 
 def _separate_columns(words: tuple[Reg, ...], selectors: tuple[Reg, Reg], state: State) -> tuple[Reg, ...]:
-    """Return registers with the two columns of bytes of each register pair separated, by the selectors."""
+    """Emit and return registers with the two columns of bytes of each register pair separated, by the selectors."""
     return tuple(
         state.builder.create("b32", "prmt.b32", *words[first : first + 2], selector)
         for first in range(0, len(words), 2)
@@ -96,7 +96,7 @@ def _build_byte_row(op: TransposeMatrix) -> tile.Expr:
 
 
 def _create_selectors(state: State) -> tuple[Reg, Reg]:
-    """Return the registers with `prmt` selectors of the first and the second transposed matrix of bytes.
+    """Emit and return the registers with `prmt` selectors of the first and the second transposed matrix of bytes.
 
     The lower half of the lanes takes the even columns first, the upper half the odd ones: eight rows of a swizzled tile
     that differ by two share banks.

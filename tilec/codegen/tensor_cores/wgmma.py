@@ -124,7 +124,7 @@ def _compute_offset(state: State, part: tile.Region, k_major: bool, mn: int, k: 
 def _build_descriptor(
     state: State, buffer: tile.Buffer, cursors: tuple[Cursor, ...], k_major: bool, mn: tile.Expr
 ) -> Reg:
-    """Return the matrix descriptor of the operand's first block along `mn`, at the version of the cursors.
+    """Emit and return the matrix descriptor of the operand's first block along `mn`, at the version of the cursors.
 
     Versions differ only in the start address, in units of 16 bytes.
     """
@@ -165,7 +165,7 @@ def _build_descriptor(
 
 
 def _advance_descriptor(state: State, descriptor: Reg, offset: tile.Expr) -> Reg:
-    """Return the descriptor with its address `offset` bytes on.
+    """Emit and return the descriptor with its address `offset` bytes on.
 
     Addresses stay below 2^18: the field cannot overflow.
     """

@@ -143,8 +143,9 @@ def _find_complete_threads(cta: Cta, indices: Array, step: Step, present: Array)
 
 
 def _join_other_instructions(cta: Cta, group: Group, pc: int, step: Step) -> bool:
-    """Run the step together with lanes that wait at instructions like it, and move those on; return False if none
-    can."""
+    """Run the step together with groups that wait at other instructions of its kind; return False, with nothing run, if
+    there are none. Threads whose partners are all present run and go on behind their instructions; the others are
+    parked. It returns False too if another group can run alone and this one cannot."""
     group.pc = pc
     steps = cta.program.steps
     parts = [group, *(g for g in cta.groups if g.is_gathering and g.pc != pc and _can_converge(step, steps[g.pc]))]

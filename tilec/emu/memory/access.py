@@ -67,7 +67,7 @@ def _load_kernel_params(cta: Cta, threads: Threads, addresses: Array, width: int
 
 def _load_local(cta: Cta, threads: Threads, addresses: Array, width: int) -> Array:
     """Return `width` bytes of each thread's own local memory as words; fault outside of it."""
-    rows, columns = _local_indices(cta, threads, addresses, width)
+    rows, columns = _compute_local_indices(cta, threads, addresses, width)
     data = cta.local[rows, columns]
     return data.view(WORD_TYPES[min(width, 8)]).reshape(-1) if width < 16 else data.view(np.uint64)
 
@@ -84,11 +84,11 @@ def _store_shared(cta: Cta, threads: Threads, addresses: Array, width: int, valu
 
 def _store_local(cta: Cta, threads: Threads, addresses: Array, width: int, values: Array) -> None:
     """Store `width` bytes to each thread's own local memory; fault outside of it."""
-    rows, columns = _local_indices(cta, threads, addresses, width)
+    rows, columns = _compute_local_indices(cta, threads, addresses, width)
     cta.local[rows, columns] = np.ascontiguousarray(values).view(np.uint8).reshape(-1, width)
 
 
-def _local_indices(cta: Cta, threads: Threads, addresses: Array, width: int) -> tuple[Array, Array]:
+def _compute_local_indices(cta: Cta, threads: Threads, addresses: Array, width: int) -> tuple[Array, Array]:
     """Return row and column indices, [thread, byte], of accesses to local memory; fault outside of it."""
     if ((addresses < 0) | (addresses + width > cta.local.shape[1])).any():
         raise Fault("out-of-bounds", f"{width} bytes at local address {int(addresses.max()):#x}")
@@ -220,7 +220,7 @@ def select_store(form: Form) -> StoreFunction:
 # -- ld and st ---------------------------------------------------------------------------------------------------------
 
 
-def _vector_elements(form: Form, operand: Operand) -> tuple[Operand, ...]:
+def _list_vector_registers(form: Form, operand: Operand) -> tuple[Operand, ...]:
     """Return the registers that an access loads or stores; fault unless they are as many as the opcode says."""
     width = {"v2": 2, "v4": 4, "v8": 8, _B128: 2}.get(form.find_modifier("v2", "v4", "v8", _B128), 1)
     elements: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
@@ -229,7 +229,7 @@ def _vector_elements(form: Form, operand: Operand) -> tuple[Operand, ...]:
     return elements
 
 
-def _element_type(form: Form) -> PtxType:
+def _get_element_type(form: Form) -> PtxType:
     """Return the type of one register of an access: the opcode's, or b64 for a half of b128."""
     return TYPES["b64"] if form.has(_B128) else form.parse_type()
 
@@ -248,14 +248,14 @@ def _require_alignment(addresses: Array, total: int) -> None:
 @register_decoder("ld", "ldu", accepts=ACCESS_MODIFIERS)
 def _decode_ld(form: Form) -> None:
     """Decode `ld` and `ldu` into a step that loads a register or a vector; accesses that may poll a flag cost more."""
-    view = _element_type(form)
+    view = _get_element_type(form)
     load = select_load(form)
     pointer = form.build_address(form.operands[1])
     if not form.has("param", "param::entry", "param::func", "local", "const"):
         form.step.polled_address = pointer
         if form.has("volatile", "relaxed", "acquire", "mmio"):
             form.step.cost = POLL_COST
-    elements = _vector_elements(form, form.operands[0])
+    elements = _list_vector_registers(form, form.operands[0])
     # The number is loaded with its type's sign, so that a wider register is extended.
     name = view.name if view.kind in "us" else f"b{view.bits}"
     targets = [form.write(element, name) for element in elements]
@@ -288,10 +288,10 @@ def _decode_ld(form: Form) -> None:
 @register_decoder("st", accepts=ACCESS_MODIFIERS)
 def _decode_st(form: Form) -> None:
     """Decode `st` into a step that stores one register, or a vector in parts, at each thread's address."""
-    view = _element_type(form)
+    view = _get_element_type(form)
     store = select_store(form)
     pointer = form.build_address(form.operands[0])
-    elements = _vector_elements(form, form.operands[1])
+    elements = _list_vector_registers(form, form.operands[1])
     name = f"b{view.bits}"
     sources = [form.read(element, name if isinstance(element, Reg) else view.name) for element in elements]
     width = view.bits // 8

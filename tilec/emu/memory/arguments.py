@@ -78,7 +78,7 @@ class Allocator:
         ranges: dict[IdentityKey[Array], list[tuple[int, int]]] = {}
         for array in arrays:
             root = _find_root(array)
-            ranges.setdefault(IdentityKey(root), []).append(_byte_range(array, root))
+            ranges.setdefault(IdentityKey(root), []).append(_compute_byte_range(array, root))
         for same, of_arrays in ranges.items():
             pieces: list[tuple[int, int]] = []
             for start, end in sorted(of_arrays):
@@ -111,7 +111,7 @@ class Allocator:
             memory.bytes[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
         for number, piece in enumerate(chain.from_iterable(self._placed.values())):
             memory.allocate(f"array {number}", piece.address, piece.end - piece.start, VALID)
-            memory.bytes[_piece_slice(piece)] = _view_as_bytes(piece.root)[piece.start : piece.end]
+            memory.bytes[_slice_piece(piece)] = _view_as_bytes(piece.root)[piece.start : piece.end]
         return memory, symbols
 
     def find_written(self, value: object, memory: Memory) -> Array | None:
@@ -134,7 +134,7 @@ class Allocator:
         """Copy global memory back to the caller's arrays, except read-only ones."""
         for piece in chain.from_iterable(self._placed.values()):
             if piece.root.flags.writeable:
-                _view_as_bytes(piece.root)[piece.start : piece.end] = memory.bytes[_piece_slice(piece)]
+                _view_as_bytes(piece.root)[piece.start : piece.end] = memory.bytes[_slice_piece(piece)]
 
 
 def find_array(value: object) -> Array | None:
@@ -176,14 +176,14 @@ def _find_root(array: Array) -> Array:
     return root
 
 
-def _byte_range(array: Array, root: Array) -> tuple[int, int]:
+def _compute_byte_range(array: Array, root: Array) -> tuple[int, int]:
     """Return the first byte of its root that an array spans, and the byte behind its last."""
     start = int(root.__array_interface__["data"][0])
     low, high = np.lib.array_utils.byte_bounds(array)
     return low - start, high - start
 
 
-def _piece_slice(piece: ArrayPiece) -> slice:
+def _slice_piece(piece: ArrayPiece) -> slice:
     """Return the slice of global memory's bytes that a piece takes."""
     start = piece.address - GLOBAL_BASE
     return slice(start, start + piece.end - piece.start)

@@ -52,11 +52,11 @@ def _decode_atomic(form: Form) -> None:
     returns = form.stem == "atom"
     lanes = {"v2": 2, "v4": 4, "v8": 8}.get(form.find_modifier("v2", "v4", "v8"), 1)
     operands = form.operands if returns else (Reg("_"), *form.operands)
-    targets = [form.write(item, view.name) for item in _operand_registers(form, operands[0], lanes, returns)]
+    targets = [form.write(item, view.name) for item in _list_operand_registers(form, operands[0], lanes, returns)]
     pointer = form.step.polled_address = form.build_address(operands[1])
     if operation in ("cas", "exch"):
         form.step.cost = POLL_COST
-    b_slots = [form.read(item, view.name) for item in _operand_registers(form, operands[2], lanes, True)]
+    b_slots = [form.read(item, view.name) for item in _list_operand_registers(form, operands[2], lanes, True)]
     # After the operands may stand a cache policy.
     c_slots = [form.read(operands[3], view.name)] if operation == "cas" else b_slots
     combine = select_atomic_function(operation, view)
@@ -84,7 +84,7 @@ def _decode_atomic(form: Form) -> None:
                 cta.views[targets[lane]][threads] = old
 
 
-def _operand_registers(form: Form, operand: Operand, lanes: int, is_used: bool) -> tuple[Operand, ...]:
+def _list_operand_registers(form: Form, operand: Operand, lanes: int, is_used: bool) -> tuple[Operand, ...]:
     """Return the registers of an operand, one for each lane, or `_` for each if unused; fault on another number."""
     items: tuple[Operand, ...] = operand.items if isinstance(operand, Vector) else (operand,)
     if not is_used or operand == Reg("_"):
@@ -100,9 +100,9 @@ def _decode_atomic_128(form: Form, operation: str) -> None:
     if operation not in ("exch", "cas") or form.stem != "atom":
         raise form.unsupported("this operation")
     load, store = select_load(form), select_store(form)
-    targets = [form.write(item, "b64") for item in _operand_registers(form, form.operands[0], 2, True)]
+    targets = [form.write(item, "b64") for item in _list_operand_registers(form, form.operands[0], 2, True)]
     pointer = form.build_address(form.operands[1])
-    values = [_operand_registers(form, operand, 2, True) for operand in form.operands[2:4]]
+    values = [_list_operand_registers(form, operand, 2, True) for operand in form.operands[2:4]]
     slots = [[form.read(item, "b64") for item in pair] for pair in values]
 
     @form.set_run

@@ -139,7 +139,7 @@ def _decode_cvta(form: Form) -> None:
 
 
 def _decode_cvta_param(form: Form, view: PtxType) -> None:
-    """Decode 64-bit `cvta` of parameters into a step: the kernel's have a window, those of calls are in local
+    """Decode 64-bit `cvta` of a parameter's address into a step: a kernel's are in a window, a call's in local
     memory."""
     if view.bits != 64:
         raise form.unsupported("an address of 32 bits")

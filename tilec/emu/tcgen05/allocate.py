@@ -11,7 +11,7 @@ from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.numbers import Array
 from tilec.emu.tcgen05 import tmem
-from tilec.emu.tcgen05.tcgen05 import find_group_blocks, read_cta_group, require_uniform, split_into_warps, warp_slice
+from tilec.emu.tcgen05.tcgen05 import find_group_blocks, read_cta_group, require_uniform, slice_warp, split_into_warps
 
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Group, Threads
@@ -95,7 +95,7 @@ def _decode_alloc(form: Form) -> None:
                 if ticket is not None and block is not memory:
                     block.granted[ticket] = start
         memory.tickets.pop((int(warp[0]), group.pc), None)
-        address = to_shared_address(require_uniform(pointer(cta, warp_slice(warp)), "the address"))
+        address = to_shared_address(require_uniform(pointer(cta, slice_warp(warp)), "the address"))
         where = np.array([address])
         cta.shared.store(where, 4, np.array([start], np.uint32), cta.actors[warp[:1]])
         cta.shared.mark_arrived(where, 4)  # the machine stores the address: no thread could fence it

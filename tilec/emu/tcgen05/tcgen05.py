@@ -84,7 +84,7 @@ def require_uniform(values: Array, what: str) -> int:
     return int(values[0])
 
 
-def warp_slice(warp: Array) -> slice:
+def slice_warp(warp: Array) -> slice:
     """Return a warp's threads as a slice."""
     return slice(int(warp[0]), int(warp[0]) + _WARP)
 
@@ -202,7 +202,7 @@ def _decode_ld(form: Form) -> None:
         """Issue a load for each warp, which owns its registers until it is waited for."""
         memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, "tcgen05.ld"):
-            own_threads = warp_slice(warp)
+            own_threads = slice_warp(warp)
             address = require_uniform(pointer(cta, own_threads), "the address")
             region = _locate_region(cells, warp, address, unit, is_packed, "tcgen05.ld")
             load = tmem.start_operation(cta, memory, "tcgen05.ld", form.line, cta.actors[warp])
@@ -237,7 +237,7 @@ def _decode_st(form: Form) -> None:
         """Issue a store for each warp, of the values that its registers have now."""
         memory = tmem.get_tensor_memory(cta)
         for warp in split_into_warps(cta, threads, "tcgen05.st"):
-            own_threads = warp_slice(warp)
+            own_threads = slice_warp(warp)
             address = require_uniform(pointer(cta, own_threads), "the address")
             region = _locate_region(cells, warp, address, unit, is_packed, "tcgen05.st")
             values = np.stack([cta.views[slot][own_threads] for slot in slots], axis=1)

@@ -169,7 +169,7 @@ def _issue_store(form: Form, cta: Cta, thread: int, rows: Array, write: WriteFun
 # -- tensors -----------------------------------------------------------------------------------------------------------
 
 
-def _tensor_rank(form: Form) -> int:
+def _read_tensor_rank(form: Form) -> int:
     """Return the rank, 1 to 5, that the opcode names."""
     return next(_RANKS[part] for part in form.stem.split(".") if part in _RANKS)
 
@@ -177,7 +177,7 @@ def _tensor_rank(form: Form) -> int:
 def _parse_coordinates(form: Form, operand: Operand) -> tuple[Callable[[Cta, Threads], Array], list[int]]:
     """Return the address function of a tensor map, and the slots of the coordinates; fault on another number of
     coordinates."""
-    rank = _tensor_rank(form)
+    rank = _read_tensor_rank(form)
     if not isinstance(operand, TensorAddress):
         raise form.unsupported(f"{operand} where a tensor address belongs")
     is_rows = form.has("tile::gather4", "tile::scatter4")
@@ -188,10 +188,10 @@ def _parse_coordinates(form: Form, operand: Operand) -> tuple[Callable[[Cta, Thr
     return form.build_pointer(operand.map), [form.read(coordinate, "s32") for coordinate in operand.coordinates]
 
 
-def _im2col_operands(form: Form, operand: Operand) -> tuple[Operand, ...]:
+def _list_im2col_offsets(form: Form, operand: Operand) -> tuple[Operand, ...]:
     """Return the offset operands of an im2col load, one for each axis but images and channels; fault on another
     number."""
-    wanted = _tensor_rank(form) - 2
+    wanted = _read_tensor_rank(form) - 2
     if not isinstance(operand, Vector) or len(operand.items) != wanted or wanted < 1:
         raise form.unsupported(f"im2col offsets other than {wanted}")
     return operand.items
@@ -210,7 +210,7 @@ def _read_copy_layout(cta: Cta, thread: int, address: int, rank: int, point: lis
     return layout
 
 
-def _multicast_targets(cta: Cta, mask: int) -> list[Cta]:
+def _list_multicast_targets(cta: Cta, mask: int) -> list[Cta]:
     """Return the blocks of the cluster that a multicast mask names; fault if it is 0 or names others."""
     blocks = cta.cluster.ctas
     if not 0 < mask < 1 << len(blocks):
@@ -241,11 +241,11 @@ def _decode_tensor_load(form: Form) -> None:
     barrier = form.build_address(form.operands[2])
     # After the barrier come the offsets of an im2col copy, then the mask of a multicast.
     rest = list(form.operands[3:])
-    offsets = _im2col_operands(form, rest.pop(0)) if form.has("im2col") else ()
+    offsets = _list_im2col_offsets(form, rest.pop(0)) if form.has("im2col") else ()
     offset_slots = [form.read(item, "u16") for item in offsets]
     mask_slot = form.read(rest[0], "u16") if form.has("multicast::cluster") else -1
     is_paired = form.has("cta_group::2")
-    rank = _tensor_rank(form)
+    rank = _read_tensor_rank(form)
 
     def issue_box_load(cta: Cta, thread: int, place: int, map_address: int, bar: int, position: list[int]) -> None:
         """Issue one thread's box load to a block, or all of a mask, each with its mbarrier; fault on a misplaced box or
@@ -254,7 +254,7 @@ def _decode_tensor_load(form: Form) -> None:
         point, offsets = position[: len(coordinate_slots)], position[len(coordinate_slots) :]
         layout = _read_copy_layout(cta, thread, map_address, rank, point)
         first, address = _find_destination(form, cta, place)
-        targets = [first] if mask is None else _multicast_targets(cta, mask)
+        targets = [first] if mask is None else _list_multicast_targets(cta, mask)
         if address % 128:
             raise Fault("misaligned", f"a box at shared address {address:#x}, which is not a multiple of 128")
         box: TileBox | Im2colBox | FourRows
@@ -314,13 +314,13 @@ def _decode_tensor_store(form: Form) -> None:
     is_scatter = form.has("tile::scatter4")
     if form.has("im2col_no_offs", "tile::scatter4") and form.stem.startswith("cp.reduce"):
         raise form.unsupported("this mode")
-    no_offsets = [0] * (_tensor_rank(form) - 2) if form.has("im2col_no_offs") else None
+    no_offsets = [0] * (_read_tensor_rank(form) - 2) if form.has("im2col_no_offs") else None
     map_pointer, coordinate_slots = _parse_coordinates(form, form.operands[0])
     source = form.build_address(form.operands[1])
     operation = form.find_modifier(*REDUCTIONS) if form.stem.startswith("cp.reduce") else ""
     if form.stem.startswith("cp.reduce") and not operation:
         raise form.unsupported("this reduction")
-    rank = _tensor_rank(form)
+    rank = _read_tensor_rank(form)
 
     def issue_box_store(cta: Cta, thread: int, place: int, map_address: int, point: list[int]) -> None:
         """Issue one thread's store or reduction of a box; a negative coordinate or misaligned source is a fault."""
@@ -360,7 +360,7 @@ def _check_im2col_corners(layout: MapLayout) -> None:
 def _decode_tensor_prefetch(form: Form) -> None:
     """Decode a tensor prefetch into a step that only checks the tensor map and coordinates."""
     map_pointer, coordinate_slots = _parse_coordinates(form, form.operands[0])
-    rank = _tensor_rank(form)
+    rank = _read_tensor_rank(form)
 
     def check_copy(cta: Cta, thread: int, map_address: int, point: list[int]) -> None:
         """Fault if the tensor map does not fit the prefetch."""
@@ -381,7 +381,7 @@ def _decode_prefetch(form: Form) -> None:
 # -- plain ranges of bytes ---------------------------------------------------------------------------------------------
 
 
-def _range_granules(start: int, size: int) -> GranuleFunction:
+def _make_granule_lister(start: int, size: int) -> GranuleFunction:
     """Return a function from a granule size to the numbers of the granules that a byte range touches."""
     return lambda granule: np.arange(start // granule, -(-(start + size) // granule))
 
@@ -426,12 +426,12 @@ def _decode_range_load(form: Form) -> None:
             memory = cta.launch.memory
             start = memory.find_offset(origin, size, "the bulk copy")
             memory.read_range(start, size)
-            places = _range_granules(start, size)
+            places = _make_granule_lister(start, size)
         data = memory.bytes[start : start + size].reshape(-1, 16)
         bar_owner, bar_address = cta.find_peer(to_shared_address(bar))
         if bar_owner is not target:
             raise Fault("bad-barrier", "the mbarrier of a bulk copy is in another block than its destination")
-        for receiver in [target] if mask is None else _multicast_targets(cta, mask):
+        for receiver in [target] if mask is None else _list_multicast_targets(cta, mask):
             copy = (address, rows, receiver, bar_address, lambda: data)
             issue_load(form, cta, thread, receiver, *copy, release=release, places=places)
 
@@ -480,7 +480,7 @@ def _decode_range_store(form: Form) -> None:
                 new = combine_elements(element, operation, target.view(word), new.view(word)).view(np.uint8)
             target[:] = new
 
-        _issue_store(form, cta, thread, rows, write_range, _range_granules(start, size))
+        _issue_store(form, cta, thread, rows, write_range, _make_granule_lister(start, size))
 
     form.step.run = build_thread_step(issue_range_store, destination, source, size_slot, *mask_slots)
 

@@ -45,7 +45,7 @@ def check_tma_boxes(program: Program) -> Iterator[str]:
         units = max(ROW_BYTES // size, 1)
         begin = values.possible_remainders(start[-1], units)
         if layout.shape[-1] > layout.panel:  # each panel is a box of its own
-            begin = _add_residues(begin, _residues_of_multiples(layout.panel, units), units)
+            begin = _add_residues(begin, _list_residues_of_multiples(layout.panel, units), units)
         if begin != {0}:
             behind, row = min(begin - {0}) * size, f"a row of {tensor_map.tensor.name}"
             yield (
@@ -54,7 +54,7 @@ def check_tma_boxes(program: Program) -> Iterator[str]:
             )
 
 
-def _residues_of_multiples(of: int, modulus: int) -> Residues:
+def _list_residues_of_multiples(of: int, modulus: int) -> Residues:
     """Return the remainders modulo `modulus` that multiples of `of` have."""
     return frozenset(range(0, modulus, gcd(of, modulus)))
 
@@ -62,7 +62,7 @@ def _residues_of_multiples(of: int, modulus: int) -> Residues:
 def _add_residues(a: Residues, b: Residues, modulus: int) -> Residues:
     """Return the possible remainders of a sum modulo `modulus` from those of its two terms."""
     if len(a) == modulus or len(b) == modulus:
-        return _residues_of_multiples(1, modulus)
+        return _list_residues_of_multiples(1, modulus)
     return frozenset((x + y) % modulus for x in a for y in b)
 
 
@@ -79,7 +79,7 @@ class _ResidueAnalysis:
         key = (expr, modulus)
         if key not in self.known:
             # While it is computed, for a variable that depends on itself.
-            self.known[key] = _residues_of_multiples(1, modulus)
+            self.known[key] = _list_residues_of_multiples(1, modulus)
             if modulus <= MAX_MODULUS:
                 self.known[key] = self._remainders_of_sum(expr, modulus)
         return self.known[key]
@@ -99,7 +99,7 @@ class _ResidueAnalysis:
     def _remainders_of_atom(self, expr: tile.Expr, modulus: int) -> Residues:
         """Return the possible remainders of a term that is no sum, by its operator or definitions; all of them if
         unknown."""
-        anything = _residues_of_multiples(1, modulus)
+        anything = _list_residues_of_multiples(1, modulus)
         match expr:
             case tile.Var():
                 found = [self._remainders_of_definition(one, modulus) for one in self.definitions.values.get(expr, ())]
@@ -133,7 +133,7 @@ class _ResidueAnalysis:
         """Return the possible remainders of ⌊expr / by⌋ modulo `modulus`; all of them where by · modulus is over
         4096."""
         if by * modulus > MAX_MODULUS:
-            return _residues_of_multiples(1, modulus)
+            return _list_residues_of_multiples(1, modulus)
         return frozenset(r // by for r in self.possible_remainders(expr, by * modulus))
 
     def _remainders_of_definition(self, one: tile.Expr | Steps, modulus: int) -> Residues:
@@ -142,7 +142,7 @@ class _ResidueAnalysis:
         if not isinstance(one, Steps):
             return self.possible_remainders(one, modulus)
         start = self.possible_remainders(one.start, modulus)
-        return _add_residues(start, _residues_of_multiples(one.step, modulus), modulus)
+        return _add_residues(start, _list_residues_of_multiples(one.step, modulus), modulus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ def check_box_starts(program: Program) -> Iterator[str]:
     found = _StoreCollector()
     for role in (*program.roles, *((program.common,) if program.common is not None else ())):
         found.collect(role.body, {}, ())
-    values = _BoundsAnalysis(Definitions(found.definitions), _known_bounds(program))
+    values = _BoundsAnalysis(Definitions(found.definitions), _find_known_bounds(program))
     for op, starts, conditions in found.stores:
         tensor = op.map.tensor.name
         for dimension, start in enumerate(starts):
@@ -294,7 +294,7 @@ class _StoreCollector:
         self.definitions[new] = [value]
 
 
-def _known_bounds(program: Program) -> dict[tile.Var, Bounds]:
+def _find_known_bounds(program: Program) -> dict[tile.Var, Bounds]:
     """Return the bounds of variables with values from the launch: block and thread indices, sizes of tensors and
     grid."""
     extents = [extent for p in program.params if isinstance(p, tile.Buffer) for extent in p.extents]
@@ -324,7 +324,7 @@ class _BoundsAnalysis:
                 times, rest = divmod(terms.get(atom, 0), factor)
                 if times > 0 and not rest:
                     left = {a: terms.get(a, 0) - times * positive.get(a, 0) for a in {**terms, **positive}}
-                    if self._bounds_of_sum(left, constant - times * positive_constant, INT32)[0] >= 0:
+                    if self._bound_sum(left, constant - times * positive_constant, INT32)[0] >= 0:
                         return True
         return False
 
@@ -350,11 +350,11 @@ class _BoundsAnalysis:
             self.found[expr] = UNBOUNDED  # of a variable that is made of itself
             terms, constant = self.definitions.sum(expr)
             self.found[expr] = (
-                self._bounds_of_atom(expr) if terms == {expr: 1} else self._bounds_of_sum(terms, constant, expr.dtype)
+                self._bound_atom(expr) if terms == {expr: 1} else self._bound_sum(terms, constant, expr.dtype)
             )
         return self.found[expr]
 
-    def _bounds_of_sum(self, terms: dict[tile.Expr, int], constant: int, dtype: DType) -> Bounds:
+    def _bound_sum(self, terms: dict[tile.Expr, int], constant: int, dtype: DType) -> Bounds:
         """Return the bounds of a sum: each term's bounds times its factor, plus the constant, taken as those of a
         `dtype` result. So they are wrapped into the type, unless it is int32 index arithmetic.
         """
@@ -364,44 +364,44 @@ class _BoundsAnalysis:
             if factor:
                 ends = [factor * end for end in self.find_bounds(atom)]
                 low, high = low + min(ends), high + max(ends)
-        return _bounds_of_result((low, high), dtype, any(map(_reads_memory, terms)))
+        return _bound_result((low, high), dtype, any(map(_reads_memory, terms)))
 
-    def _bounds_of_atom(self, expr: tile.Expr) -> Bounds:
+    def _bound_atom(self, expr: tile.Expr) -> Bounds:
         """Return the bounds of a term that is no sum, by its operator; those of its type where the operator is
         unknown."""
         match expr:
             case tile.Var():
-                return self._bounds_of_variable(expr)
+                return self._bound_variable(expr)
             case tile.Binary(op="min" | "max" as op, a=a, b=b):
                 least, largest = zip(self.find_bounds(a), self.find_bounds(b), strict=True)
                 return (min(least), min(largest)) if op == "min" else (max(least), max(largest))
             case tile.Select(then=a, orelse=b):
-                return _union_of_bounds(self.find_bounds(a), self.find_bounds(b))
+                return _unite_bounds(self.find_bounds(a), self.find_bounds(b))
             case tile.Binary(op="mul", a=a, b=b):
                 corners = [x * y if x and y else 0 for x, y in product(self.find_bounds(a), self.find_bounds(b))]
-                return _bounds_of_result((min(corners), max(corners)), expr.dtype, _reads_memory(expr))
+                return _bound_result((min(corners), max(corners)), expr.dtype, _reads_memory(expr))
             case tile.Binary(op="shr", a=a, b=tile.Const(value=int(by))) if by > 0:
-                return _bounds_of_quotient(self.find_bounds(a), (1 << by, 1 << by))
+                return _bound_quotient(self.find_bounds(a), (1 << by, 1 << by))
             case tile.Binary(op="floordiv", a=a, b=b) if self.find_bounds(b)[0] > 0:
-                return _bounds_of_quotient(self.find_bounds(a), self.find_bounds(b))
+                return _bound_quotient(self.find_bounds(a), self.find_bounds(b))
             case tile.Binary(op="floormod", a=a, b=b) if self.find_bounds(b)[0] > 0:
-                return _bounds_of_remainder(self.find_bounds(a), self.find_bounds(b))
+                return _bound_remainder(self.find_bounds(a), self.find_bounds(b))
             case tile.Binary(op="bitand", a=a, b=b):
                 most = [high for low, high in (self.find_bounds(a), self.find_bounds(b)) if low >= 0]
-                return (0, min(most)) if most else _bounds_of_type(expr)
+                return (0, min(most)) if most else _bound_type(expr)
             case tile.Cast(a=a, dtype=dtype) if not a.dtype.is_float and not dtype.is_float:
                 return _wrap_bounds(self.find_bounds(a), dtype)
             case tile.Call(fn=function) if function.startswith("clc_get_first_ctaid"):
                 return (0, math.inf)  # a block's index
             case _:
-                return _bounds_of_type(expr)
+                return _bound_type(expr)
 
-    def _bounds_of_variable(self, var: tile.Var) -> Bounds:
+    def _bound_variable(self, var: tile.Var) -> Bounds:
         """Return the bounds of a variable over all its definitions; without any, the launch's or its type's."""
-        found = [self._bounds_of_definition(one) for one in self.definitions.values.get(var, ())]
-        return _union_of_bounds(*found) if found else self.known.get(var, _bounds_of_type(var))
+        found = [self._bound_definition(one) for one in self.definitions.values.get(var, ())]
+        return _unite_bounds(*found) if found else self.known.get(var, _bound_type(var))
 
-    def _bounds_of_definition(self, one: tile.Expr | Steps) -> Bounds:
+    def _bound_definition(self, one: tile.Expr | Steps) -> Bounds:
         """Return the bounds of one definition of a variable: an expression's, or a loop's from its start to below its
         stop."""
         if not isinstance(one, Steps):
@@ -419,12 +419,12 @@ def _reads_memory(expr: tile.Expr) -> bool:
     return any(isinstance(part, tile.Load) for part in tile.walk_expr(expr))
 
 
-def _union_of_bounds(*all_bounds: Bounds) -> Bounds:
+def _unite_bounds(*all_bounds: Bounds) -> Bounds:
     """Return the smallest bounds that contain all of these."""
     return min(low for low, _ in all_bounds), max(high for _, high in all_bounds)
 
 
-def _bounds_of_quotient(dividend: Bounds, divisor: Bounds) -> Bounds:
+def _bound_quotient(dividend: Bounds, divisor: Bounds) -> Bounds:
     """Return the bounds of a quotient rounded down, for a positive divisor. The least dividend is divided by the
     largest divisor, unless it is negative; the largest dividend the other way round."""
     (low, high), (least, largest) = dividend, divisor
@@ -432,7 +432,7 @@ def _bounds_of_quotient(dividend: Bounds, divisor: Bounds) -> Bounds:
     return _divide_down(low, by_low), _divide_down(high, by_high)
 
 
-def _bounds_of_remainder(dividend: Bounds, divisor: Bounds) -> Bounds:
+def _bound_remainder(dividend: Bounds, divisor: Bounds) -> Bounds:
     """Return the bounds of `dividend % divisor` for a positive divisor: the dividend's, if they are always below it."""
     return dividend if dividend[0] >= 0 and dividend[1] < divisor[0] else (0, divisor[1] - 1)
 
@@ -446,7 +446,7 @@ def _divide_down(number: float, by: float) -> float:
     return number // by
 
 
-def _bounds_of_result(bounds: Bounds, dtype: DType, of_memory: bool) -> Bounds:
+def _bound_result(bounds: Bounds, dtype: DType, of_memory: bool) -> Bounds:
     """Return the bounds as they are for int32 index arithmetic, which does not overflow; else wrapped into the type.
     What is made of elements of memory may overflow."""
     return bounds if dtype == INT32 and not of_memory else _wrap_bounds(bounds, dtype)
@@ -460,7 +460,7 @@ def _wrap_bounds(bounds: Bounds, dtype: DType) -> Bounds:
     return bounds if low <= bounds[0] and bounds[1] <= high else (low, high)
 
 
-def _bounds_of_type(expr: tile.Expr) -> Bounds:
+def _bound_type(expr: tile.Expr) -> Bounds:
     """Return the bounds of all values of an expression's type; unbounded for floats."""
     if expr.dtype.kind == "bool":
         return (0, 1)

@@ -35,8 +35,8 @@ def declaration_violations(program: Program) -> Iterator[str]:
         yield f"all {program.threads} threads begin together, {program.common.threads} of them in common"
     yield from _check_rings(program)
     yield from _check_cursors(program)
-    known = _buffer_names(program)
-    for role in _all_roles(program):
+    known = _list_buffer_names(program)
+    for role in _list_all_roles(program):
         for op in warp.walk_operations(role.body):
             for message in (*_check_operands(op, role, program, known), *_check_structure(op)):
                 yield f"role {role.name}, line {op.span.line}: {op_name(op)} {message}"
@@ -44,7 +44,7 @@ def declaration_violations(program: Program) -> Iterator[str]:
         yield from (f"role {role.name}, {message}" for message in _ScopeChecker().check_body(role.body, visible))
 
 
-def _all_roles(program: Program) -> tuple[Role, ...]:
+def _list_all_roles(program: Program) -> tuple[Role, ...]:
     """Return the program's roles, the common part first if there is one."""
     return program.roles if program.common is None else (program.common, *program.roles)
 
@@ -69,7 +69,7 @@ def _check_rings(program: Program) -> Iterator[str]:
                 yield f"{name} has {depths[name]} versions, its ring {ring.name} {ring.depth}"
             if ringed.setdefault(name, ring.name) != ring.name:
                 yield f"{name} is in two rings, {ringed[name]} and {ring.name}"
-    every = [op for role in _all_roles(program) for op in warp.walk_operations(role.body)]
+    every = [op for role in _list_all_roles(program) for op in warp.walk_operations(role.body)]
     for ring in program.rings:
         done = {type(op) for op in every if isinstance(op, _RING_OPERATIONS) and op.cursor.ring == ring.name}
         if done and not ring.has_barriers:
@@ -86,7 +86,7 @@ def _check_cursors(program: Program) -> Iterator[str]:
     """Yield a message for each cursor without a ring, with the name of another, or moved by two roles (rule 3)."""
     rings = {ring.name for ring in program.rings}
     found: dict[str, tuple[Cursor, Role]] = {}
-    for role in _all_roles(program):
+    for role in _list_all_roles(program):
         for op in warp.walk_operations(role.body):
             own = (op.cursor,) if isinstance(op, (*_RING_OPERATIONS, warp.Advance)) else ()
             for cursor in (*op.cursors, *own):
@@ -102,7 +102,7 @@ def _check_cursors(program: Program) -> Iterator[str]:
 # ---- operands --------------------------------------------------------------------------------------------------------
 
 
-def _buffer_names(program: Program) -> frozenset[str]:
+def _list_buffer_names(program: Program) -> frozenset[str]:
     """Return the names of all buffers and barriers that the program declares."""
     found = [p.name for p in program.params if isinstance(p, tile.Buffer)]
     found += [shared_tile.buffer.name for shared_tile in program.shared]
@@ -159,9 +159,9 @@ class _ScopeChecker:
         6). The names `around` are declared."""
         visible = set(around)
         for op in body:
-            for name in sorted(_used_variables(op) - visible):
+            for name in sorted(_find_used_variables(op) - visible):
                 yield f"line {op.span.line}: {op_name(op)} uses {name}, which is not declared there"
-            for name in _redeclared_names(op, visible):
+            for name in _find_redeclared_names(op, visible):
                 yield f"line {op.span.line}: {op_name(op)} declares {name}, which has another value there"
             match op:
                 case warp.Let(var=var):
@@ -180,14 +180,14 @@ _UNREAD_FIELDS = ("var", "layout", "moment", "span")
 """Fields whose variables are not read."""
 
 
-def _used_variables(op: Operation) -> set[str]:
+def _find_used_variables(op: Operation) -> set[str]:
     """Return the names of the variables that an operation reads, without its own, the machine's, and nested
     operations'."""
     own: set[str] = set()
     if isinstance(op, warp.Loop):
         own.add(op.var.name)
     if isinstance(op, warp.Let):
-        return _free_variables(op.value)
+        return _find_free_variables(op.value)
     if isinstance(op, warp.CpAsync) and isinstance(op.source, warp.Gather):
         own |= {var.name for var in op.source.variables}
     nested = warp.nested_bodies(op)
@@ -195,11 +195,11 @@ def _used_variables(op: Operation) -> set[str]:
     for part in fields(op):
         value = getattr(op, part.name)
         if part.name not in _UNREAD_FIELDS and not any(value is inner for inner in nested):
-            found |= _free_variables(value)
+            found |= _find_free_variables(value)
     return found - own
 
 
-def _redeclared_names(op: Operation, visible: set[str]) -> Iterator[str]:
+def _find_redeclared_names(op: Operation, visible: set[str]) -> Iterator[str]:
     """Yield the names that an elementwise nest declares twice, or that are already visible; none for other
     operations."""
     if not isinstance(op, warp.Elementwise):
@@ -214,37 +214,41 @@ def _redeclared_names(op: Operation, visible: set[str]) -> Iterator[str]:
         found.add(var.name)
 
 
-def _free_variables(value: Any) -> set[str]:
+def _find_free_variables(value: Any) -> set[str]:
     """Return the names of the variables that a value uses without declaring them, except the machine's."""
     if isinstance(value, _EXPRESSIONS):
         found = {e.name for e in tile.walk_expr(value) if isinstance(e, tile.Var)}
         return {name for name in found if not name.startswith(MACHINE_PREFIX)}
     if isinstance(value, tile.Parallel):
-        return _free_in_nest(value.body) - {var.name for var in value.vars}
+        return _find_free_variables_of_nest(value.body) - {var.name for var in value.vars}
     if isinstance(value, tile.Buffer | warp.TensorMap | warp.NextIteration | warp.Phase):
         return set()
     if isinstance(value, tuple):
-        return set().union(*map(_free_variables, value))
+        return set().union(*map(_find_free_variables, value))
     parts = fields(value) if is_dataclass(value) else ()
-    return set().union(*(_free_variables(getattr(value, part.name)) for part in parts))
+    return set().union(*(_find_free_variables(getattr(value, part.name)) for part in parts))
 
 
-def _free_in_nest(body: tuple[tile.Stmt, ...]) -> set[str]:
+def _find_free_variables_of_nest(body: tuple[tile.Stmt, ...]) -> set[str]:
     """Return the names of the variables that the statements of a nest use before they declare them, or never do."""
     found: set[str] = set()
     own: set[str] = set()
     for stmt in body:
         match stmt:
             case tile.Store(indices=indices, value=value):
-                found |= _free_variables((*indices, value)) - own
+                found |= _find_free_variables((*indices, value)) - own
                 own |= {stmt.previous.name} if stmt.previous else set()
             case tile.Bind(var=var, value=value):
-                found |= _free_variables(value) - own
+                found |= _find_free_variables(value) - own
                 own.add(var.name)
             case tile.Print(values=values):
-                found |= _free_variables(values) - own
+                found |= _find_free_variables(values) - own
             case tile.If(condition=condition, then=then, orelse=orelse):
-                found |= (_free_variables(condition) | _free_in_nest(then) | _free_in_nest(orelse)) - own
+                found |= (
+                    _find_free_variables(condition)
+                    | _find_free_variables_of_nest(then)
+                    | _find_free_variables_of_nest(orelse)
+                ) - own
             case _:
                 pass
     return found

@@ -42,30 +42,30 @@ def _are_always_disjoint(
     """Return whether no two threads reach one element of the tensor by two nests, for each sample of the fixed
     variables."""
     ops = zip((one, other), writes, strict=True)
-    sides = [(op, indices, write) for op, write in ops for _, indices in accessed_elements(op, tensor, write)]
+    sides = [(op, indices, write) for op, write in ops for _, indices in list_accessed_elements(op, tensor, write)]
     tried = 0
     for sample in SAMPLES:
         values: dict[tile.Var, tile.Expr] = {var: tile.int32_const(sample * (n + 1)) for n, var in enumerate(fixed)}
         try:
-            places = [(op, [_index_values(op, i, values) for i in indices], w) for op, indices, w in sides]
+            places = [(op, [_evaluate_index_everywhere(op, i, values) for i in indices], w) for op, indices, w in sides]
         except NoValue:
             continue  # no launch has these values
         tried += 1
         known = [d for d in range(len(sides[0][1])) if all(found[d] is not None for _, found, _ in places)]
         if _is_any_element_shared(
-            [(_threads_of_iterations(op, write), [found[d] or [] for d in known]) for op, found, write in places]
+            [(_list_iteration_threads(op, write), [found[d] or [] for d in known]) for op, found, write in places]
         ):
             return False
     return tried > 0
 
 
-def accessed_elements(op: warp.Elementwise, tensor: str, write: bool) -> list[tuple[tile.Buffer, _Indices]]:
+def list_accessed_elements(op: warp.Elementwise, tensor: str, write: bool) -> list[tuple[tile.Buffer, _Indices]]:
     """Return the buffer and indices of each access by which a nest writes, or else reads, a tensor."""
-    return _accesses_by_tensor(op.nest).get((tensor, write), [])
+    return _group_accesses_by_tensor(op.nest).get((tensor, write), [])
 
 
 @cache_by_identity(_CACHED_NESTS)
-def _accesses_by_tensor(nest: tile.Parallel) -> dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]]:
+def _group_accesses_by_tensor(nest: tile.Parallel) -> dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]]:
     """Return the buffer and indices of a nest's accesses, by the tensor's name and whether they write."""
     found: dict[tuple[str, bool], list[tuple[tile.Buffer, _Indices]]] = {}
     for stmt in tile.walk_statements(nest.body):
@@ -79,10 +79,12 @@ def _accesses_by_tensor(nest: tile.Parallel) -> dict[tuple[str, bool], list[tupl
 @cache_by_identity(_CACHED_NESTS)
 def _touches_registers(nest: tile.Parallel) -> bool:
     """Return whether a nest reads or writes a buffer that lies in registers."""
-    return any(buffer.in_registers for reached in _accesses_by_tensor(nest).values() for buffer, _ in reached)
+    return any(buffer.in_registers for reached in _group_accesses_by_tensor(nest).values() for buffer, _ in reached)
 
 
-def _index_values(op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.Expr]) -> list[int] | None:
+def _evaluate_index_everywhere(
+    op: warp.Elementwise, index: tile.Expr, values: dict[tile.Var, tile.Expr]
+) -> list[int] | None:
     """Return the index's value in every iteration; None if it needs more than the nest's variables and `values`. Raises
     `NoValue` for a division by zero."""
     try:
@@ -112,7 +114,7 @@ def _is_any_element_shared(places: Sequence[tuple[_Iterations, Sequence[list[int
     return bool(((element[1:] == element[:-1]) & (thread[1:] != thread[:-1])).any())
 
 
-def _threads_of_iterations(op: warp.Elementwise, write: bool) -> _Iterations:
+def _list_iteration_threads(op: warp.Elementwise, write: bool) -> _Iterations:
     """Return the thread and number of each iteration of a nest, without replicas if it writes or keeps no registers. Of
     threads with the same iterations only the first writes; it alone reads too if no copies are kept."""
     return _enumerate_iterations(op.layout, op.nest.extents, write or not _touches_registers(op.nest))

@@ -10,7 +10,7 @@ from functools import lru_cache
 from tilec.ir import tile, warp
 from tilec.ir.placement import NotArithmetic, evaluate_index
 from tilec.ir.warp_verify.effects import operation_effects
-from tilec.ir.warp_verify.owners import SAMPLES, accessed_elements, are_disjoint
+from tilec.ir.warp_verify.owners import SAMPLES, are_disjoint, list_accessed_elements
 from tilec.ir.warp_verify.run_state import Access, Range, Reached, RoleState
 from tilec.ir.warp_verify.scenarios import ITERATION_DISTANCES
 from tilec.support.identity import IdentityKey
@@ -22,16 +22,16 @@ class TensorParts:
 
     def __init__(self, program: warp.Program) -> None:
         self.fixed = (*program.block_vars, *(p for p in program.params if isinstance(p, tile.Var)))
-        self.tensors = frozenset(_shared_by_threads(program, self.fixed))
-        self.loops = frozenset(_loops_over(program, self.tensors)) if self.tensors else frozenset()
+        self.tensors = frozenset(_find_shared_tensors(program, self.fixed))
+        self.loops = frozenset(_find_loop_variables(program, self.tensors)) if self.tensors else frozenset()
 
     def reached(self, op: warp.Operation, tensor: str, write: bool, values: Mapping[str, int]) -> Reached:
         """Return, per sample of the fixed variables, the boxes of a tensor that an operation reads or writes; () if
         unshared. `values` are those of the loops' variables."""
         if tensor not in self.tensors:
             return ()
-        used = tuple((name, values[name]) for name in _variables_of_accesses(op, tensor, write) if name in values)
-        return tuple(_bounding_boxes(op, used, tensor, write, self.fixed, sample) for sample in SAMPLES)
+        used = tuple((name, values[name]) for name in _find_index_variables(op, tensor, write) if name in values)
+        return tuple(_compute_boxes(op, used, tensor, write, self.fixed, sample) for sample in SAMPLES)
 
     def keep(self, state: RoleState, op: warp.Operation, kept: list[Access]) -> None:
         """Drop from `kept` the completed accesses of earlier barrier intervals, and merge an operation's oldest
@@ -47,15 +47,16 @@ class TensorParts:
 
 
 @lru_cache(maxsize=1024)
-def _variables_of_accesses(op: warp.Operation, tensor: str, write: bool) -> tuple[str, ...]:
+def _find_index_variables(op: warp.Operation, tensor: str, write: bool) -> tuple[str, ...]:
     """Return the names of variables in the indices by which an operation reads or writes a tensor."""
-    exprs = (index for _, indices, _, _ in _box_accesses(op, tensor, write) for index in indices)
+    exprs = (index for _, indices, _, _ in _list_accesses(op, tensor, write) for index in indices)
     return tuple(dict.fromkeys(e.name for expr in exprs for e in tile.walk_expr(expr) if isinstance(e, tile.Var)))
 
 
-def _shared_by_threads(program: warp.Program, fixed: tuple[tile.Var, ...]) -> Iterator[str]:
-    """Yield the tensors that are read and written, written by several operations, or written by one from several
-    threads. The last is one whose iterations do not give each element to one thread."""
+def _find_shared_tensors(program: warp.Program, fixed: tuple[tile.Var, ...]) -> Iterator[str]:
+    """Yield the names of tensors that are read and written, written by several operations, or by one from several
+    threads. The last is one whose iterations do not give each element to one thread. `fixed` are the block indices and
+    scalar parameters."""
     tensors = {p.name for p in program.params if isinstance(p, tile.Buffer)}
     readers: set[str] = set()
     writers: dict[str, list[warp.Operation]] = {}
@@ -69,23 +70,23 @@ def _shared_by_threads(program: warp.Program, fixed: tuple[tile.Var, ...]) -> It
             yield name
 
 
-def _loops_over(program: warp.Program, tensors: frozenset[str]) -> Iterator[str]:
+def _find_loop_variables(program: warp.Program, tensors: frozenset[str]) -> Iterator[str]:
     """Yield the variables of the outermost loops that contain an operation on one of these tensors."""
     for role in program.roles:
-        for loop in _outermost_loops(role.body):
+        for loop in _find_outermost_loops(role.body):
             inner = (operation_effects(op) for op in warp.walk_operations(loop.body))
             if any(not tensors.isdisjoint(reads | writes) for reads, writes, _, _ in inner):
                 yield loop.var.name
 
 
-def _outermost_loops(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
+def _find_outermost_loops(body: tuple[warp.Operation, ...]) -> Iterator[warp.Loop]:
     """Yield the loops of a body that are inside no other loop; none inside an endless loop."""
     for op in body:
         if isinstance(op, warp.Loop):
             yield op
         elif not isinstance(op, warp.Forever):
             for inner in warp.nested_bodies(op):
-                yield from _outermost_loops(inner)
+                yield from _find_outermost_loops(inner)
 
 
 def are_always_disjoint(one: Reached, other: Reached) -> bool:
@@ -122,7 +123,7 @@ def _are_disjoint(one: tuple[Range | None, ...], other: tuple[Range | None, ...]
 
 
 @lru_cache(maxsize=1024)
-def _bounding_boxes(
+def _compute_boxes(
     op: warp.Operation,
     values: tuple[tuple[str, int], ...],
     tensor: str,
@@ -135,12 +136,12 @@ def _bounding_boxes(
     """
     known = dict(values) | {var.name: sample * (n + 1) for n, var in enumerate(fixed)}
     found = []
-    for buffer, indices, extents, over in _box_accesses(op, tensor, write):
+    for buffer, indices, extents, over in _list_accesses(op, tensor, write):
         if buffer.strides is not None or buffer.lanes != 1 or buffer.dtype.bits < 8:
             return ()
         box = []
         for index, extent in zip(indices, extents, strict=True):
-            places = _index_values(index, known, over)
+            places = _list_index_values(index, known, over)
             depends = frozenset(e for e in tile.walk_expr(index) if isinstance(e, tile.Var) and e in fixed)
             box.append(None if places is None else (min(places), max(places) + extent - 1, depends))
         found.append(tuple(box))
@@ -150,7 +151,7 @@ def _bounding_boxes(
 _Access = tuple[tile.Buffer, Sequence[tile.Expr], Sequence[int], Mapping[tile.Var, int]]
 
 
-def _box_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
+def _list_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Access]:
     """Yield buffer, first index, extents, and own variables' extents, of each access of a nest or cp.async to a tensor.
     Of a nest these are the stores if `write`, else the loads. Nothing is yielded where atomics or scalars reach it.
     """
@@ -169,13 +170,13 @@ def _box_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Acc
             ]
             if not any(s.atomic is not None for s in stores):
                 over = dict(zip(nest.vars, nest.extents, strict=True))
-                for buffer, indices in accessed_elements(op, tensor, write):
+                for buffer, indices in list_accessed_elements(op, tensor, write):
                     yield buffer, indices, (1,) * len(indices), over
         case _:
             pass
 
 
-def _index_values(index: tile.Expr, known: Mapping[str, int], over: Mapping[tile.Var, int]) -> list[int] | None:
+def _list_index_values(index: tile.Expr, known: Mapping[str, int], over: Mapping[tile.Var, int]) -> list[int] | None:
     """Return the values of an index over all values of the operation's own variables; None if it depends on others."""
     mine = [e for e in dict.fromkeys(tile.walk_expr(index)) if isinstance(e, tile.Var)]
     own = [var for var in mine if var in over]

@@ -328,7 +328,7 @@ class _VerifierRun:
                 return ""
             case warp.ProxyFence():
                 self.order.fence(state.index)
-                for access in self.all_accesses(state):
+                for access in self.list_all_accesses(state):
                     access.fenced |= access.group == 0
                 return ""
             case warp.CpAsyncWait(pending=pending):
@@ -481,12 +481,12 @@ class _VerifierRun:
         return ""."""
         done = state.groups.get(queue, 0) - pending
         self.order.complete(state.index, queue, done)
-        for access in self.all_accesses(state):
+        for access in self.list_all_accesses(state):
             if access.queue == queue and 0 < access.group <= done:
                 access.group, access.interval, access.part = 0, state.interval, state.part
         return ""
 
-    def all_accesses(self, state: RoleState) -> Iterator[Access]:
+    def list_all_accesses(self, state: RoleState) -> Iterator[Access]:
         """Yield a role's recorded accesses to all versions of all buffers."""
         for accesses in state.accesses.values():
             yield from accesses
@@ -652,7 +652,7 @@ class _VerifierRun:
         if self.next_in_ping_pong or any(state.has_tensor_cores for state in self.roles):
             yield f"the last ping-pong turn is passed to warpgroup {self.next_in_ping_pong}, not to the first one"
         for state in self.roles:
-            for access in self.all_accesses(state):
+            for access in self.list_all_accesses(state):
                 if access.group and access.queue in ("bulk", "wgmma", "tcgen05.ld", "tcgen05.st"):
                     yield f"role {state.role.name} ends while {access.op} is in flight"
                     return

@@ -400,7 +400,8 @@ def verify_scaled_gemm(op: ScaledGemm) -> Iterator[str]:
 
 @attach_facet(ScaleCopy, "agrees")
 def verify_scale_copy(op: ScaleCopy) -> Iterator[str]:
-    """Yield a message where a copy of scales has no whole lines of 128 words, a wrong destination or another type."""
+    """Yield a message where copied scales are not whole lines of 128 words, do not fill the destination, or are not
+    uint32."""
     source, destination = op.regions
     words = source.extent[-1]
     if words % ROWS or any(e != 1 for e in source.extent[:-1]) or len(destination.extent) < 2:

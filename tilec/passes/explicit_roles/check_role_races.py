@@ -92,7 +92,7 @@ class _RaceDetector:
         """Return a role's clock state; a new one starts from the common clock, which all earlier work in common has
         set."""
         if role.name not in self.mine:
-            self.mine[role.name] = _RoleClock({**self.common, _own_actor(role): 1})
+            self.mine[role.name] = _RoleClock({**self.common, _get_own_actor(role): 1})
         return self.mine[role.name]
 
     def visit_statement(self, role: protocol.Role, stmt: tile.Stmt, values: Values) -> None:
@@ -102,7 +102,7 @@ class _RaceDetector:
         if self.statements > MAX_STATEMENTS:
             raise _LimitReached
         mine = self.get_clock(role)
-        actor, tick = _own_actor(role), mine.clock[_own_actor(role)]
+        actor, tick = _get_own_actor(role), mine.clock[_get_own_actor(role)]
         if role.is_common:
             join_clocks(self.common, mine.clock)
         if isinstance(stmt, tile.TileOp):
@@ -158,7 +158,7 @@ class _RaceDetector:
         """Publish the role's clock at the barrier for the phase, then advance the role's own entry."""
         mine = self.get_clock(role)
         self.handed_on.arrive(place, phase, mine.clock)
-        mine.clock[_own_actor(role)] += 1
+        mine.clock[_get_own_actor(role)] += 1
         if role.is_common:
             join_clocks(self.common, mine.clock)
 
@@ -167,7 +167,7 @@ class _RaceDetector:
         self.handed_on.wait(place, phases, self.get_clock(role).clock)
 
 
-def _own_actor(role: protocol.Role) -> Actor:
+def _get_own_actor(role: protocol.Role) -> Actor:
     return (role.name, "")
 
 

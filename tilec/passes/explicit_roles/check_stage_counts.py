@@ -86,7 +86,7 @@ def _check_pipeline(pipeline: str, counts: Sequence[_StageCount], block_name: st
     where = "".join(f", where {var.name} = {ASSUMED_SIZE:,}" for var in sizes)
     raise_error(
         "unbalanced-acquires",
-        f"{blamed.role} {does} {_stages_text(blamed)} of {pipeline}, but {majority.stages[0]:,} are {are}",
+        f"{blamed.role} {does} {_format_stages(blamed)} of {pipeline}, but {majority.stages[0]:,} are {are}",
         blamed.span,
         _describe_count(blamed),
         secondary=tuple(Label(c.span, _describe_count(c)) for c in others),
@@ -100,12 +100,12 @@ def _always_differ(one: _StageCount, other: _StageCount) -> bool:
     return one.sizes == other.sizes and all(a != b for a, b in zip(one.stages, other.stages, strict=True))
 
 
-def _stages_text(count: _StageCount) -> str:
+def _format_stages(count: _StageCount) -> str:
     return f"{count.stages[0]:,} stage{'s' * (count.stages[0] != 1)}"
 
 
 def _describe_count(count: _StageCount) -> str:
-    return f"{count.role} {'fills' if count.side == 'producer' else 'takes'} {_stages_text(count)}"
+    return f"{count.role} {'fills' if count.side == 'producer' else 'takes'} {_format_stages(count)}"
 
 
 def _count_acquires(

@@ -55,7 +55,8 @@ def _is_packed(buffer: tile.Buffer) -> bool:
 
 
 def _build_byte_buffer(buffer: tile.Buffer) -> tile.Buffer:
-    """Return the uint8 buffer that stores a buffer of a narrow type, packed in half the columns; others as they are."""
+    """Return a buffer of a narrow type as uint8, in half the columns if two elements share a byte; other buffers
+    unchanged."""
     if buffer.dtype not in NARROW_TYPES:
         return buffer
     if not _is_packed(buffer):

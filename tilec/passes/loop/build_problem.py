@@ -341,10 +341,11 @@ class _ProblemBuilder:
             left -= sum(v * s for v, s in sizes) - versions * size
             span = loop.scheduling_hints.span if loop.scheduling_hints is not None else loop.span
             refuse_versions(versions, plan.buffers, size, left, span)
-        refuse_tiles(self.assignment, self.target, self.least, self.least_sizes())
+        refuse_tiles(self.assignment, self.target, self.least, self.compute_least_sizes())
 
-    def least_sizes(self) -> dict[str, int]:
-        """Return the bytes of each shared tile by name, with the fewest versions that the kernel needs."""
+    def compute_least_sizes(self) -> dict[str, int]:
+        """Return the bytes of each tile that counts in shared memory, by name, with the fewest versions that the kernel
+        needs."""
         versions, _ = self.count_reserved_versions(self.plans)
         for plan in self.plans:
             if self.count_fixed_versions(plan) is None:
@@ -394,9 +395,10 @@ class _ProblemBuilder:
         return tiles + align_bytes(barriers * BARRIER_BYTES)
 
     def count_reserved_versions(self, rings: tuple[RingPlan, ...]) -> tuple[dict[str, int], int]:
-        """Return, by tile, versions that this loop cannot decide (0: it decides; left out: one), and the number of
-        barriers. The tiles of other loops count with the versions that are decided or written in a manual schedule,
-        else with one."""
+        """Return how many versions to reserve of each tile, 0 where this loop decides, and how many barriers in the
+        whole kernel. Tiles that are left out have one version. The tiles of other loops count with the versions that
+        are decided or written in a manual schedule, else with one; the barriers of this loop are counted for its most
+        versions."""
         versions = count_prefetched_versions(self.assignment.kernel)
         signals = len(rings) + sum(len(find_ring_links("", ring, self.roles, self.statements)) for ring in rings)
         barriers = (self.loop.num_stages or MAX_VERSIONS) * max(signals, 1) + sum(versions.values())

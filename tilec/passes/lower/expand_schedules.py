@@ -372,8 +372,8 @@ class Expander:
         return op, warp.Advance(op.cursor, span=op.span)
 
     def unroll_loop(self, loop: tile.For, role: str, cursors: Cursors) -> Iterator[warp.Operation]:
-        """Yield a loop's operations unrolled by its factor (None: in full up to 64 iterations), the rest in a loop
-        of its own."""
+        """Yield a loop's operations unrolled by its factor, and a loop of the remaining iterations. Without a factor,
+        up to 64 iterations are unrolled in full, and a longer loop not at all."""
         iterations = get_static_trip_count(loop)
         factor = loop.factor
         if factor is None:

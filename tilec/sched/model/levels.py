@@ -93,7 +93,9 @@ class LevelSettler:
         if from_begin:
             model.require_early_issue(at_once and not is_begin_constrained(self.problem))
         if self.most_bytes is not None:
-            model.settle(model.express_ring_bytes(self.ring_unit()), self.most_bytes // self.ring_unit())
+            model.settle(
+                model.express_ring_bytes(self.compute_ring_unit()), self.most_bytes // self.compute_ring_unit()
+            )
         return model
 
     def adopt_if_better(self, start: Sequence[int]) -> None:
@@ -163,12 +165,12 @@ class LevelSettler:
         is_proven = objective.count_ring_bytes(problem, ii, self.start) <= least
         if not is_proven:
             model = self.model()
-            bytes_of = model.express_ring_bytes(self.ring_unit())
+            bytes_of = model.express_ring_bytes(self.compute_ring_unit())
             is_proven = self.improve(model, bytes_of, EFFORT_PER_LEVEL * self.effort).proven
         self.most_bytes = objective.count_ring_bytes(problem, ii, self.start)
         self.proofs.append(is_proven)
 
-    def ring_unit(self) -> int:
+    def compute_ring_unit(self) -> int:
         """Return the greatest common divisor of all ring sizes in bytes, at least 1."""
         return gcd(*(ring.bytes for ring in self.problem.rings)) or 1
 
@@ -178,7 +180,9 @@ class LevelSettler:
         express: Callable[[Model], Terms],
         measure: Callable[[Problem, int, Sequence[int]], int],
     ) -> None:
-        """Minimise and then limit one pressure of values; record whether it is proven least: so without pools."""
+        """Minimise how full the values make the pools by one measure, limit it in the model, and record whether it is
+        proven least. `express` gives the measure's terms, and `measure` its amount for given starts. Without pools
+        whose use counts it is proven."""
         if not objective.list_pressure_pools(self.problem):
             self.proofs.append(True)
             return

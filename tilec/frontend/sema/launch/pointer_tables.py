@@ -109,7 +109,8 @@ class _EntryRewriter:
                 return (rewrite_scheduled_bodies(stmt, self.rewrite_statement),)
 
     def rewrite_operation(self, op: tile.TileOp) -> tile.TileOp:
-        """Return an operation on regions of tables; refuse one that works on more than elements of its regions."""
+        """Return an operation with its regions of entries replaced by regions of tables; refuse one that is not
+        elementwise."""
         found = next((r for r in op.regions if r.buffer.name in self.entries), None)
         if found is None:
             return op

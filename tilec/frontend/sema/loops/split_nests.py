@@ -43,13 +43,15 @@ def place_variables(context: Context, nest: tile.Parallel) -> tile.Parallel:
     context.nest_variables.clear()
 
     def place_load(expr: tile.Expr) -> tile.Expr:
-        """Return a load of such a variable as a load of its fragment; any other expression as it is."""
+        """Return a load of a T.alloc_var variable as a load of the fragment that replaces it; any other expression
+        unchanged."""
         if isinstance(expr, tile.Load) and expr.buffer.name in fragments:
             return tile.Load(fragments[expr.buffer.name], nest.vars)
         return expr
 
     def place_statement(stmt: tile.Stmt) -> tile.Stmt:
-        """Return a statement that loads and stores fragments where it did such variables."""
+        """Return a statement with its loads and stores of T.alloc_var variables moved to the fragments that replace
+        them."""
         stmt = map_expressions(stmt, lambda expr: rewrite_expression(expr, place_load))
         if isinstance(stmt, tile.Store) and stmt.buffer.name in fragments:
             return replace(stmt, buffer=fragments[stmt.buffer.name], indices=nest.vars)
