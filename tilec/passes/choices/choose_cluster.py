@@ -204,8 +204,8 @@ def _build_candidate(cluster: tile.Cluster) -> Candidate[tile.Cluster]:
 
 
 def only_multiplies(loop: tile.For) -> bool:
-    """Return whether a loop only loads, transposes and multiplies tiles. wgmma cannot read some operands
-    untransposed."""
+    """Return whether a loop multiplies tiles, and beside that only loads them, transposes them or defines variables.
+    wgmma cannot read some operands untransposed."""
     work = [stmt for stmt in loop.body if not isinstance(stmt, tile.Bind)]
     others = [stmt for stmt in work if not (isinstance(stmt, tile.TileOp) and is_load(stmt))]
     return all(isinstance(stmt, Gemm | Transpose) for stmt in others) and any(isinstance(s, Gemm) for s in others)

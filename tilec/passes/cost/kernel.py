@@ -391,8 +391,9 @@ def sample_blocks(grid: tuple[int, int, int], most: int = MAX_SAMPLED_BLOCKS) ->
 
 
 def build_loop_cost(scheduled_loop: ScheduledLoop, trip_count: int, target: Target) -> LoopCost:
-    """Return the cost of a loop by its schedule. Blocks of a multiprocessor share its slots, and each has its own
-    warps, whose slots come behind these."""
+    """Return a loop's interval, the length of an iteration and the trip count by its schedule, and the cycles for which
+    an iteration holds the busiest slot that the blocks of a multiprocessor share. Each block has its own warps, whose
+    slots come behind these."""
     problem, schedule = scheduled_loop.loop.problem, scheduled_loop.schedule
     length = max((s + op.latency for op, s in zip(problem.ops, schedule.start, strict=True)), default=0)
     held = count_held_by_slot(scheduled_loop)
