@@ -14,8 +14,9 @@ process of its own, for at most `--seconds` of the processor. FILE is written af
 
 With `--until emulate` a kernel is built at small sizes where it can be, run in the emulator, and compared with its tile
 IR run by numpy. Of a large grid some blocks run, and what they wrote is compared; that needs blocks that do not depend
-on one another. What is too large even for that counts as an obstacle. Two targets, or two values of `--opt-level`,
-agree where each agrees with numpy.
+on one another. What is too large even for that counts as an obstacle. Integer tensors are mostly indices: where a
+kernel makes nothing of drawn ones, it runs again with ascending ones (`INDICES`). Two targets, or two values of
+`--opt-level`, agree where each agrees with numpy.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from tilelang_values import Dtype, Script, Tensor
 
 from tilec.driver import build as driver
 from tilec.driver.emulation import emulate
-from tilec.driver.emulation.compare import has_finite_inputs, merge_written_masks
+from tilec.driver.emulation.compare import KernelArguments, has_finite_inputs, merge_written_masks
 from tilec.emu import Fault
 from tilec.frontend.syntax.parse import parse_file
 from tilec.ir.text import print_kernel
@@ -79,6 +80,8 @@ SMALL = (256, 64)
 """The sizes of tensors in the emulator, where a kernel takes them; the second for what is too large with the first."""
 MOST_ELEMENTS, MOST_BLOCKS, SAMPLE = 1 << 25, 64, 8
 """Of all tensors; of a grid that runs as a whole; and the blocks that run of a larger one."""
+INDICES = ("drawn", "consecutive", "spread")
+"""The orders of the integers that are tried, as long as they are to blame for what comes of a kernel."""
 DEPENDENT = re.compile(r"atomic|sync_grid|grid_barrier")
 """What names a dependence between blocks, in tile IR."""
 HEADS = re.compile(r"(?i)^h[qkv]?$|heads?(_num)?$|head_kv$")
@@ -374,7 +377,8 @@ def emulate_launches(source: SourceFile, options: CompileOptions, observer: driv
 
 def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver.Observer, small: int) -> None:
     """Run a kernel in the emulator on drawn arguments, and compare its outputs with its tile IR run by numpy. Of a
-    large grid of blocks that do not depend on one another, `SAMPLE` run."""
+    large grid of blocks that do not depend on one another, `SAMPLE` run. Where the drawn indices are to blame for what
+    came of it, ascending ones are tried."""
     build = driver.build_kernel(source, options, observer)
     sizes = dict.fromkeys(build.manifest.size_scalars(), small)
     arguments = emulate.make_blank_arguments(build.kernel, build.manifest, sizes)
@@ -384,14 +388,53 @@ def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver
     if elements > MOST_ELEMENTS or (is_sampled and DEPENDENT.search(print_kernel(build.kernel))):
         dependent = " that depend on one another" if is_sampled and elements <= MOST_ELEMENTS else ""
         raise Obstacle("too-large", f"{elements:,} elements and {blocks:,} blocks{dependent} are not emulated")
-    arguments = emulate.draw_arguments(build.kernel, build.manifest, 0, sizes)
-    for array in arguments.tensors.values():
-        if array.dtype in (np.int32, np.int64):
-            np.abs(array, out=array)  # most are indices
+    first: Obstacle | Fault | None = None
+    for order in INDICES:
+        arguments = emulate.draw_arguments(build.kernel, build.manifest, 0, sizes)
+        has_indices = set_indices(build, arguments, order, small)
+        try:
+            compare_run(build, arguments, SAMPLE if is_sampled else 0)
+        except (Obstacle, Fault) as error:
+            first = first or error
+            if not (has_indices and is_due_to_indices(error)):
+                break
+        else:
+            return
+    if first is not None:
+        raise first
+
+
+def set_indices(build: driver.Build, arguments: KernelArguments, order: str, last: int) -> bool:
+    """Make indices of the integers that a kernel reads, and return whether it reads any: not negative as drawn, or
+    along the last axis 0, 1, 2 and so on, or equal steps from 0 to `last`."""
+    inputs = [name for name in arguments.tensors if build.manifest.tensor(name).role != "out"]
+    indices = [array for name in inputs if (array := arguments.tensors[name]).dtype in (np.int32, np.int64)]
+    for array in indices:
+        numbers = np.arange(array.shape[-1])
+        match order:
+            case "drawn":
+                np.abs(array, out=array)
+            case "consecutive":
+                array[...] = numbers
+            case _:
+                array[...] = numbers * (last // max(array.shape[-1] - 1, 1))
+    return bool(indices)
+
+
+def is_due_to_indices(error: Obstacle | Fault) -> bool:
+    """Return whether other indices may lead to a result: nothing was compared, or blocks wrote one place, or outside
+    of a tensor."""
+    if isinstance(error, Obstacle):
+        return error.code in ("meaningless", "nothing-compared")
+    return error.kind == "out-of-bounds" or (error.kind == "data-race" and "another block" in error.message)
+
+
+def compare_run(build: driver.Build, arguments: KernelArguments, sample: int) -> None:
+    """Run a kernel in the emulator, or `sample` blocks of it, and compare what it wrote with numpy's result."""
     expected = arguments.copy()
     finite = has_finite_inputs(build.kernel, build.manifest, arguments.tensors, arguments.scalars)
-    done = emulate.emulate_build(build, arguments, options=emulate.RunOptions(sample=SAMPLE if is_sampled else 0))
-    written = merge_written_masks(build.manifest, done) if is_sampled else None
+    done = emulate.emulate_build(build, arguments, options=emulate.RunOptions(sample=sample))
+    written = merge_written_masks(build.manifest, done) if sample else None
     emulate.run_reference(build.kernel, expected)
     compare = partial(emulate.compare_arguments, build.kernel, build.manifest, arguments, expected, written)
     results = compare()

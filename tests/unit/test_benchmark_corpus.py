@@ -137,6 +137,35 @@ def test_some_blocks_of_a_large_grid_are_emulated(module: Path, monkeypatch: pyt
     )  # fmt: skip
 
 
+SCATTER = """import tilelang.language as T
+
+
+def make(rows):
+    @T.prim_func
+    def kernel(A: T.Tensor((rows, 32), "float16"), R: T.Tensor((rows,), "int32"), B: T.Tensor((rows, 32), "float16")):
+        with T.Kernel(rows, threads=32) as bx:
+            for i in T.Parallel(32):
+                B[R[bx], i] = A[bx, i]
+
+    return kernel
+"""
+
+
+def test_indices_that_let_blocks_write_one_place_are_replaced_by_ascending_ones(
+    module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check that a scatter is emulated with ascending rows, and that its race is told where only drawn ones are tried.
+    A wrong result is never tried again."""
+    module.write_text(SCATTER, encoding="utf-8")
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, made.title) == ("", "")
+    monkeypatch.setattr(corpus, "INDICES", ("drawn",))
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert made.code == "emulation-fault"
+    assert "another block" in made.title
+    assert not corpus.is_due_to_indices(corpus.Obstacle("wrong-result", ""))
+
+
 def test_all_launches_of_a_function_are_emulated(module: Path) -> None:
     """Check that a function with two launches is emulated, and that a mistake is found before its sizes change."""
     launch = """        with T.Kernel(length // block, threads=block) as bx:
