@@ -89,7 +89,8 @@ HEADS_AND_GROUPS = re.compile(rf"{HEADS.pattern}|groups?$")
 """Counts of heads, which shrink by a common divisor, and the ratios between them."""
 BATCHES = re.compile(r"(?i)b|batch|batch_size|bs")
 OF_BLOCKS = re.compile(r"(?i)block|blk|tile|thread|stage|dim|head|chunk|topk|vec|^[b]?[dkv]$")
-"""Sizes of parts, which no tensor has alone."""
+"""Sizes of parts, which no tensor has alone, up to `LARGEST_PART`."""
+LARGEST_PART = 1024
 
 USUAL: dict[str, object] = {
     "batch": 2, "batch_size": 2, "B": 2, "heads": 8, "num_heads": 8, "H": 8, "seq_len": 1024, "seqlen": 1024, "S": 1024,
@@ -485,7 +486,7 @@ def reduced(defines: dict[str, Any], small: int = SMALL[0]) -> dict[str, Any]:
             continue
         if BATCHES.fullmatch(name):
             made[name] = min(value, 1)
-        elif value > small and not OF_BLOCKS.search(name):
+        elif value > small and (value > LARGEST_PART or not OF_BLOCKS.search(name)):
             made[name] = small
     return made
 

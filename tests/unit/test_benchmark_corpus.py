@@ -116,8 +116,8 @@ def test_a_kernel_is_emulated_at_small_sizes(module: Path) -> None:
     made, defines = corpus.examine(str(module), "make", "sm_80", "emulate")
     assert (made.code, made.title) == ("", "")
     assert defines == "-D length=256 -D block=128 -D op=lambda a: a * 2"
-    assert corpus.reduced({"length": 4096, "block": 512, "batch": 8, "flag": True}) == {
-        "length": 256, "block": 512, "batch": 1, "flag": True
+    assert corpus.reduced({"length": 4096, "block": 512, "K": 16384, "batch": 8, "flag": True}) == {
+        "length": 256, "block": 512, "K": 256, "batch": 1, "flag": True
     }  # fmt: skip
     sizes = {"heads": 64, "kv_heads": 8, "head_dim": 64, "groups": 8, "causal": True}
     assert corpus.reduce_heads(sizes, corpus.HEADS) == sizes | {"heads": 8, "kv_heads": 1}
