@@ -306,7 +306,7 @@ def examine(path: str, name: str, target: str, until: str, opt_level: int = 3) -
     if until == "emulate" and not made.code:
         made = attempt(driver.check_file, source, replace(options, defines=tuple(defines.items())))
         if not made.code:
-            made, defines = emulate_smaller(source, options, defines)
+            made, defines = emulate_smaller(source, options, defines, find_constants(function, of_file))
     return made, " ".join(f"-D {k}={v}" for k, v in defines.items())
 
 
@@ -354,14 +354,24 @@ def attempt(run: Callable[..., object], source: SourceFile, options: CompileOpti
     return Attempt(code, title, line, round(time.process_time() - began, 2), failed)
 
 
+def find_constants(function: ast.FunctionDef, of_file: dict[str, Any]) -> dict[str, int]:
+    """Return the integers of the file that a function reads: -D replaces them too."""
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    own = {a.arg for node in ast.walk(function) if isinstance(node, ast.FunctionDef) for a in node.args.args}
+    own |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    read = {node.id for node in names} - own
+    return {name: value for name, value in of_file.items() if name in read and type(value) is int}
+
+
 def emulate_smaller(
-    source: SourceFile, options: CompileOptions, defines: dict[str, Any]
+    source: SourceFile, options: CompileOptions, defines: dict[str, Any], constants: dict[str, int]
 ) -> tuple[Attempt, dict[str, Any]]:
-    """Emulate a kernel at small sizes, still smaller ones where it is too large; return what came of it, and those."""
+    """Emulate a kernel at small sizes, still smaller ones where it is too large; return what came of it, and those.
+    `constants` are the file's."""
     made, sizes = Attempt("too-large"), defines
     for small in SMALL:
         if made.code == "too-large":
-            sizes = choose_sizes(source, options, sizes, small)
+            sizes = choose_sizes(source, options, sizes, constants, small)
             run = partial(emulate_launches, small=small)
             made = attempt(run, source, replace(options, defines=tuple(sizes.items())))
     return made, sizes
@@ -449,21 +459,25 @@ def compare_run(build: driver.Build, arguments: KernelArguments, sample: int) ->
         raise Obstacle("meaningless", "over half of each output is NaN or infinite, in numpy too")
 
 
-def choose_sizes(source: SourceFile, options: CompileOptions, defines: dict[str, Any], small: int) -> dict[str, Any]:
+def choose_sizes(
+    source: SourceFile, options: CompileOptions, defines: dict[str, Any], constants: dict[str, int], small: int
+) -> dict[str, Any]:
     """Return the values with smaller sizes, as far as the kernel passes its checks with them: all at once, or else one
-    after another; then with fewer heads."""
+    after another; then with fewer heads. Of `constants`, only those that become smaller are among them."""
 
     def passes_checks(sizes: dict[str, Any]) -> bool:
         """Return whether `tilec check` accepts the kernel with these values."""
         return not attempt(driver.check_file, source, replace(options, defines=tuple(sizes.items()))).code
 
-    wanted, chosen = reduced(defines, small), defines
-    if passes_checks(wanted):
-        chosen = wanted
+    before = constants | defines
+    changed = {name: size for name, size in reduced(before, small).items() if size != before[name]}
+    chosen = defines
+    if passes_checks(chosen | changed):
+        chosen = chosen | changed
     else:
-        for name in [name for name in defines if wanted[name] != defines[name]]:
-            if passes_checks(chosen | {name: wanted[name]}):
-                chosen = chosen | {name: wanted[name]}
+        for name, size in changed.items():
+            if passes_checks(chosen | {name: size}):
+                chosen = chosen | {name: size}
     for names in (HEADS, HEADS_AND_GROUPS):
         fewer = reduce_heads(chosen, names)
         if fewer != chosen and passes_checks(fewer):

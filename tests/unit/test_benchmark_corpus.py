@@ -184,7 +184,17 @@ def test_a_size_that_the_kernel_refuses_stays(module: Path) -> None:
     source = corpus.read_source(str(module))
     options = corpus.CompileOptions(target="sm_80", entry="make", lint="off")
     sizes = {"length": 4096, "block": 128, "op": "lambda a: a", "shift": 512}
-    assert corpus.choose_sizes(source, options, sizes, 256) == sizes | {"length": 256}
+    assert corpus.choose_sizes(source, options, sizes, {}, 256) == sizes | {"length": 256}
+
+
+def test_a_constant_of_the_file_is_reduced(module: Path) -> None:
+    """Check that a size which the file gives a name, and no call, is made smaller, but no name of the kernel's."""
+    module.write_text(
+        MODULE.replace("length", "LENGTH").replace("make(LENGTH, ", "make(") + "LENGTH = 1024\nbx = 512\n"
+    )
+    made, defines = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, made.title) == ("", "")
+    assert defines == "-D block=128 -D op=lambda a: a * 2 -D LENGTH=256"
 
 
 def test_the_parameters_of_what_a_factory_returns_have_values(module: Path) -> None:
