@@ -80,6 +80,8 @@ SMALL = (256, 64)
 """The sizes of tensors in the emulator, where a kernel takes them; the second for what is too large with the first."""
 MOST_ELEMENTS, MOST_BLOCKS, SAMPLE = 1 << 25, 64, 8
 """Of all tensors; of a grid that runs as a whole; and the blocks that run of a larger one."""
+MOST_DEPENDENT_BLOCKS = 256
+"""Of a grid whose blocks depend on one another, so that it runs as a whole or not at all."""
 INDICES = ("drawn", "consecutive", "spread")
 """The orders of the integers that are tried, as long as they are to blame for what comes of a kernel."""
 DEPENDENT = re.compile(r"atomic|sync_grid|grid_barrier")
@@ -395,16 +397,17 @@ def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver
     arguments = emulate.make_blank_arguments(build.kernel, build.manifest, sizes)
     elements = sum(a.size for a in arguments.tensors.values())
     blocks = math.prod(emulate.compute_grid(build.manifest, arguments))
-    is_sampled = blocks > MOST_BLOCKS
-    if elements > MOST_ELEMENTS or (is_sampled and DEPENDENT.search(print_kernel(build.kernel))):
-        dependent = " that depend on one another" if is_sampled and elements <= MOST_ELEMENTS else ""
+    is_dependent = blocks > MOST_BLOCKS and bool(DEPENDENT.search(print_kernel(build.kernel)))
+    if elements > MOST_ELEMENTS or (is_dependent and blocks > MOST_DEPENDENT_BLOCKS):
+        dependent = " that depend on one another" if is_dependent and elements <= MOST_ELEMENTS else ""
         raise Obstacle("too-large", f"{elements:,} elements and {blocks:,} blocks{dependent} are not emulated")
+    sample = SAMPLE if blocks > MOST_BLOCKS and not is_dependent else 0
     first: Obstacle | Fault | None = None
     for order in INDICES:
         arguments = emulate.draw_arguments(build.kernel, build.manifest, 0, sizes)
         has_indices = set_indices(build, arguments, order, small)
         try:
-            compare_run(build, arguments, SAMPLE if is_sampled else 0)
+            compare_run(build, arguments, sample)
         except (Obstacle, Fault) as error:
             first = first or error
             if not (has_indices and is_due_to_indices(error)):

@@ -124,13 +124,16 @@ def test_a_kernel_is_emulated_at_small_sizes(module: Path) -> None:
 
 
 def test_some_blocks_of_a_large_grid_are_emulated(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that a sample of two blocks runs and is compared, unless an atomic operation connects the blocks."""
+    """Check that a sample of two blocks runs and is compared; of two that an atomic operation connects, both."""
     monkeypatch.setattr(corpus, "MOST_BLOCKS", 1)
     monkeypatch.setattr(corpus, "SAMPLE", 1)
     made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
     assert (made.code, made.title) == ("", "")
     adding = MODULE.replace("B[bx * block + i] = op(A[bx * block + i]) + shift", "T.atomic_add(B[i], A[i])")
     module.write_text(adding, encoding="utf-8")
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, made.title) == ("", "")
+    monkeypatch.setattr(corpus, "MOST_DEPENDENT_BLOCKS", 1)
     made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
     assert (made.code, made.title) == (
         "too-large", "512 elements and 2 blocks that depend on one another are not emulated"
