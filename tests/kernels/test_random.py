@@ -177,7 +177,7 @@ def test_a_block_of_one_thread_draws_all_elements_in_order(target: str) -> None:
 
 def test_elements_are_not_shared_out_over_part_of_a_warp() -> None:
     """Check that a draw of elements by some threads of a warp is refused, as the others have no generator."""
-    with pytest.raises(CompileError, match="random numbers in T.Parallel need whole warps") as refused:
+    with pytest.raises(CompileError, match=r"random numbers in T\.Parallel need whole warps") as refused:
         compiled(ONE_THREAD.replace("THREADS", "40"), "sm_80")
     assert refused.value.diagnostics[0].help == "give T.Kernel threads=64, or draw in T.serial"
 

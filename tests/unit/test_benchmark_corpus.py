@@ -169,6 +169,24 @@ def test_indices_that_let_blocks_write_one_place_are_replaced_by_ascending_ones(
     assert not corpus.is_due_to_indices(corpus.Obstacle("wrong-result", ""))
 
 
+def test_a_sample_that_differs_is_followed_by_a_run_of_all_blocks(
+    module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check that it is the result of all blocks which counts where a sample of them differs."""
+    runs: list[int] = []
+
+    def compare_run(build: object, arguments: object, sample: int) -> None:
+        """Record a run, and fail if it is of a sample."""
+        runs.append(sample)
+        if sample:
+            raise corpus.Obstacle("wrong-result", "")
+
+    monkeypatch.setattr(corpus, "MOST_BLOCKS", 1)
+    monkeypatch.setattr(corpus, "compare_run", compare_run)
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, runs) == ("", [corpus.SAMPLE, 0])
+
+
 def test_all_launches_of_a_function_are_emulated(module: Path) -> None:
     """Check that a function with two launches is emulated, and that a mistake is found before its sizes change."""
     launch = """        with T.Kernel(length // block, threads=block) as bx:
