@@ -436,11 +436,13 @@ def set_indices(build: driver.Build, arguments: KernelArguments, order: str, las
 
 
 def is_due_to_indices(error: Obstacle | Fault) -> bool:
-    """Return whether other indices may lead to a result: nothing was compared, or blocks wrote one place, or outside
-    of a tensor."""
+    """Return whether other indices may lead to a result: nothing was compared, blocks wrote one place or outside of a
+    tensor, or a loop of too few iterations left a tile unwritten."""
     if isinstance(error, Obstacle):
         return error.code in ("meaningless", "nothing-compared")
-    return error.kind == "out-of-bounds" or (error.kind == "data-race" and "another block" in error.message)
+    return error.kind in ("out-of-bounds", "unwritten-read") or (
+        error.kind == "data-race" and "another block" in error.message
+    )
 
 
 def compare_confirmed(build: driver.Build, arguments: KernelArguments, sample: int) -> None:
