@@ -78,7 +78,7 @@ RUNS: dict[str, Callable[..., object]] = {
 """What is run of the compiler, by --until. What is emulated is elaborated first, for its values."""
 SMALL = (256, 64)
 """The sizes of tensors in the emulator, where a kernel takes them; the second for what is too large with the first."""
-MOST_ELEMENTS, MOST_BLOCKS, SAMPLE = 1 << 25, 64, 8
+MOST_ELEMENTS, MOST_BLOCKS, SAMPLE = 1 << 26, 64, 8
 """Of all tensors; of a grid that runs as a whole; and the blocks that run of a larger one."""
 MOST_DEPENDENT_BLOCKS = 256
 """Of a grid whose blocks depend on one another, so that it runs as a whole or not at all."""
@@ -420,18 +420,18 @@ def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver
 
 def set_indices(build: driver.Build, arguments: KernelArguments, order: str, last: int) -> bool:
     """Make indices of the integers that a kernel reads, and return whether it reads any: not negative as drawn, or
-    along the last axis 0, 1, 2 and so on, or equal steps from 0 to `last`."""
+    along the last axis 0, 1, 2 and so on, or equal steps from 0 to `last`, which a single one is."""
     inputs = [name for name in arguments.tensors if build.manifest.tensor(name).role != "out"]
     indices = [array for name in inputs if (array := arguments.tensors[name]).dtype in (np.int32, np.int64)]
     for array in indices:
-        numbers = np.arange(array.shape[-1])
+        extent = array.shape[-1]
         match order:
             case "drawn":
                 np.abs(array, out=array)
             case "consecutive":
-                array[...] = numbers
+                array[...] = np.arange(extent)
             case _:
-                array[...] = numbers * (last // max(array.shape[-1] - 1, 1))
+                array[...] = np.linspace(0 if extent > 1 else last, last, extent)
     return bool(indices)
 
 
