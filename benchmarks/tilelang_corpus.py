@@ -14,8 +14,9 @@ process of its own, for at most `--seconds` of the processor. FILE is written af
 
 With `--until emulate` a kernel is built at small sizes where it can be, run in the emulator, and compared with its tile
 IR run by numpy. Of a large grid some blocks run, and what they wrote is compared; that needs blocks that do not depend
-on one another. What is too large even for that counts as an obstacle. Two targets, or two values of `--opt-level`,
-agree where each agrees with numpy.
+on one another. What is too large even for that counts as an obstacle. Integer tensors are mostly indices: where a
+kernel makes nothing of drawn ones, it runs again with ascending ones (`INDICES`). Two targets, or two values of
+`--opt-level`, agree where each agrees with numpy.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from tilelang_values import Dtype, Script, Tensor
 
 from tilec.driver import build as driver
 from tilec.driver.emulation import emulate
-from tilec.driver.emulation.compare import has_finite_inputs, merge_written_masks
+from tilec.driver.emulation.compare import KernelArguments, has_finite_inputs, merge_written_masks
 from tilec.emu import Fault
 from tilec.frontend.syntax.parse import parse_file
 from tilec.ir.text import print_kernel
@@ -77,8 +78,12 @@ RUNS: dict[str, Callable[..., object]] = {
 """What is run of the compiler, by --until. What is emulated is elaborated first, for its values."""
 SMALL = (256, 64)
 """The sizes of tensors in the emulator, where a kernel takes them; the second for what is too large with the first."""
-MOST_ELEMENTS, MOST_BLOCKS, SAMPLE = 1 << 25, 64, 8
+MOST_ELEMENTS, MOST_BLOCKS, SAMPLE = 1 << 26, 64, 8
 """Of all tensors; of a grid that runs as a whole; and the blocks that run of a larger one."""
+MOST_DEPENDENT_BLOCKS = 256
+"""Of a grid whose blocks depend on one another, so that it runs as a whole or not at all."""
+INDICES = ("drawn", "consecutive", "spread")
+"""The orders of the integers that are tried, as long as they are to blame for what comes of a kernel."""
 DEPENDENT = re.compile(r"atomic|sync_grid|grid_barrier")
 """What names a dependence between blocks, in tile IR."""
 HEADS = re.compile(r"(?i)^h[qkv]?$|heads?(_num)?$|head_kv$")
@@ -86,7 +91,8 @@ HEADS_AND_GROUPS = re.compile(rf"{HEADS.pattern}|groups?$")
 """Counts of heads, which shrink by a common divisor, and the ratios between them."""
 BATCHES = re.compile(r"(?i)b|batch|batch_size|bs")
 OF_BLOCKS = re.compile(r"(?i)block|blk|tile|thread|stage|dim|head|chunk|topk|vec|^[b]?[dkv]$")
-"""Sizes of parts, which no tensor has alone."""
+"""Sizes of parts, which no tensor has alone, up to `LARGEST_PART`."""
+LARGEST_PART = 1024
 
 USUAL: dict[str, object] = {
     "batch": 2, "batch_size": 2, "B": 2, "heads": 8, "num_heads": 8, "H": 8, "seq_len": 1024, "seqlen": 1024, "S": 1024,
@@ -302,7 +308,7 @@ def examine(path: str, name: str, target: str, until: str, opt_level: int = 3) -
     if until == "emulate" and not made.code:
         made = attempt(driver.check_file, source, replace(options, defines=tuple(defines.items())))
         if not made.code:
-            made, defines = emulate_smaller(source, options, defines)
+            made, defines = emulate_smaller(source, options, defines, find_constants(function, of_file))
     return made, " ".join(f"-D {k}={v}" for k, v in defines.items())
 
 
@@ -350,14 +356,24 @@ def attempt(run: Callable[..., object], source: SourceFile, options: CompileOpti
     return Attempt(code, title, line, round(time.process_time() - began, 2), failed)
 
 
+def find_constants(function: ast.FunctionDef, of_file: dict[str, Any]) -> dict[str, int]:
+    """Return the integers of the file that a function reads: -D replaces them too."""
+    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+    own = {a.arg for node in ast.walk(function) if isinstance(node, ast.FunctionDef) for a in node.args.args}
+    own |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    read = {node.id for node in names} - own
+    return {name: value for name, value in of_file.items() if name in read and type(value) is int}
+
+
 def emulate_smaller(
-    source: SourceFile, options: CompileOptions, defines: dict[str, Any]
+    source: SourceFile, options: CompileOptions, defines: dict[str, Any], constants: dict[str, int]
 ) -> tuple[Attempt, dict[str, Any]]:
-    """Emulate a kernel at small sizes, still smaller ones where it is too large; return what came of it, and those."""
+    """Emulate a kernel at small sizes, still smaller ones where it is too large; return what came of it, and those.
+    `constants` are the file's."""
     made, sizes = Attempt("too-large"), defines
     for small in SMALL:
         if made.code == "too-large":
-            sizes = choose_sizes(source, options, sizes, small)
+            sizes = choose_sizes(source, options, sizes, constants, small)
             run = partial(emulate_launches, small=small)
             made = attempt(run, source, replace(options, defines=tuple(sizes.items())))
     return made, sizes
@@ -374,24 +390,79 @@ def emulate_launches(source: SourceFile, options: CompileOptions, observer: driv
 
 def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver.Observer, small: int) -> None:
     """Run a kernel in the emulator on drawn arguments, and compare its outputs with its tile IR run by numpy. Of a
-    large grid of blocks that do not depend on one another, `SAMPLE` run."""
+    large grid of blocks that do not depend on one another, `SAMPLE` run. Where the drawn indices are to blame for what
+    came of it, ascending ones are tried."""
     build = driver.build_kernel(source, options, observer)
     sizes = dict.fromkeys(build.manifest.size_scalars(), small)
     arguments = emulate.make_blank_arguments(build.kernel, build.manifest, sizes)
     elements = sum(a.size for a in arguments.tensors.values())
     blocks = math.prod(emulate.compute_grid(build.manifest, arguments))
-    is_sampled = blocks > MOST_BLOCKS
-    if elements > MOST_ELEMENTS or (is_sampled and DEPENDENT.search(print_kernel(build.kernel))):
-        dependent = " that depend on one another" if is_sampled and elements <= MOST_ELEMENTS else ""
+    is_dependent = blocks > MOST_BLOCKS and bool(DEPENDENT.search(print_kernel(build.kernel)))
+    if elements > MOST_ELEMENTS or (is_dependent and blocks > MOST_DEPENDENT_BLOCKS):
+        dependent = " that depend on one another" if is_dependent and elements <= MOST_ELEMENTS else ""
         raise Obstacle("too-large", f"{elements:,} elements and {blocks:,} blocks{dependent} are not emulated")
-    arguments = emulate.draw_arguments(build.kernel, build.manifest, 0, sizes)
-    for array in arguments.tensors.values():
-        if array.dtype in (np.int32, np.int64):
-            np.abs(array, out=array)  # most are indices
+    sample = SAMPLE if blocks > MOST_BLOCKS and not is_dependent else 0
+    first: Obstacle | Fault | None = None
+    for order in INDICES:
+        arguments = emulate.draw_arguments(build.kernel, build.manifest, 0, sizes)
+        has_indices = set_indices(build, arguments, order, small)
+        try:
+            compare_confirmed(build, arguments, sample)
+        except (Obstacle, Fault) as error:
+            first = first or error
+            if not (has_indices and is_due_to_indices(error)):
+                break
+        else:
+            return
+    if first is not None:
+        raise first
+
+
+def set_indices(build: driver.Build, arguments: KernelArguments, order: str, last: int) -> bool:
+    """Make indices of the integers that a kernel reads, and return whether it reads any: not negative as drawn, or
+    along the last axis 0, 1, 2 and so on, or equal steps from 0 to `last`, which a single one is."""
+    inputs = [name for name in arguments.tensors if build.manifest.tensor(name).role != "out"]
+    indices = [array for name in inputs if (array := arguments.tensors[name]).dtype in (np.int32, np.int64)]
+    for array in indices:
+        extent = array.shape[-1]
+        match order:
+            case "drawn":
+                np.abs(array, out=array)
+            case "consecutive":
+                array[...] = np.arange(extent)
+            case _:
+                array[...] = np.linspace(0 if extent > 1 else last, last, extent)
+    return bool(indices)
+
+
+def is_due_to_indices(error: Obstacle | Fault) -> bool:
+    """Return whether other indices may lead to a result: nothing was compared, blocks wrote one place or outside of a
+    tensor, or a loop of too few iterations left a tile unwritten."""
+    if isinstance(error, Obstacle):
+        return error.code in ("meaningless", "nothing-compared")
+    return error.kind in ("out-of-bounds", "unwritten-read") or (
+        error.kind == "data-race" and "another block" in error.message
+    )
+
+
+def compare_confirmed(build: driver.Build, arguments: KernelArguments, sample: int) -> None:
+    """Compare a run of `sample` blocks, or of all of them. Where a sample differs, all run: blocks that did not run may
+    write the same places."""
+    given = arguments.copy()
+    try:
+        compare_run(build, arguments, sample)
+    except Obstacle as obstacle:
+        if not sample or obstacle.code != "wrong-result":
+            raise
+        compare_run(build, given, 0)
+
+
+def compare_run(build: driver.Build, arguments: KernelArguments, sample: int) -> None:
+    """Run a kernel in the emulator, or `sample` blocks of it, and compare what it wrote with numpy's result."""
     expected = arguments.copy()
     finite = has_finite_inputs(build.kernel, build.manifest, arguments.tensors, arguments.scalars)
-    done = emulate.emulate_build(build, arguments, options=emulate.RunOptions(sample=SAMPLE if is_sampled else 0))
-    written = merge_written_masks(build.manifest, done) if is_sampled else None
+    done = emulate.emulate_build(build, arguments, options=emulate.RunOptions(sample=sample))
+    written = merge_written_masks(build.manifest, done) if sample else None
     emulate.run_reference(build.kernel, expected)
     compare = partial(emulate.compare_arguments, build.kernel, build.manifest, arguments, expected, written)
     results = compare()
@@ -405,21 +476,25 @@ def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver
         raise Obstacle("meaningless", "over half of each output is NaN or infinite, in numpy too")
 
 
-def choose_sizes(source: SourceFile, options: CompileOptions, defines: dict[str, Any], small: int) -> dict[str, Any]:
+def choose_sizes(
+    source: SourceFile, options: CompileOptions, defines: dict[str, Any], constants: dict[str, int], small: int
+) -> dict[str, Any]:
     """Return the values with smaller sizes, as far as the kernel passes its checks with them: all at once, or else one
-    after another; then with fewer heads."""
+    after another; then with fewer heads. Of `constants`, only those that become smaller are among them."""
 
     def passes_checks(sizes: dict[str, Any]) -> bool:
         """Return whether `tilec check` accepts the kernel with these values."""
         return not attempt(driver.check_file, source, replace(options, defines=tuple(sizes.items()))).code
 
-    wanted, chosen = reduced(defines, small), defines
-    if passes_checks(wanted):
-        chosen = wanted
+    before = constants | defines
+    changed = {name: size for name, size in reduced(before, small).items() if size != before[name]}
+    chosen = defines
+    if passes_checks(chosen | changed):
+        chosen = chosen | changed
     else:
-        for name in [name for name in defines if wanted[name] != defines[name]]:
-            if passes_checks(chosen | {name: wanted[name]}):
-                chosen = chosen | {name: wanted[name]}
+        for name, size in changed.items():
+            if passes_checks(chosen | {name: size}):
+                chosen = chosen | {name: size}
     for names in (HEADS, HEADS_AND_GROUPS):
         fewer = reduce_heads(chosen, names)
         if fewer != chosen and passes_checks(fewer):
@@ -442,7 +517,7 @@ def reduced(defines: dict[str, Any], small: int = SMALL[0]) -> dict[str, Any]:
             continue
         if BATCHES.fullmatch(name):
             made[name] = min(value, 1)
-        elif value > small and not OF_BLOCKS.search(name):
+        elif value > small and (value > LARGEST_PART or not OF_BLOCKS.search(name)):
             made[name] = small
     return made
 

@@ -182,6 +182,45 @@ def test_two_percent_is_not_rounding(defines: dict[str, float], wrong: list[str]
     assert [result.name for result in results if not result.matches] == wrong
 
 
+TF32_CHAIN = """
+import tilelang.language as T
+
+last = 1.0
+
+@T.prim_func
+def powers(A: T.Tensor((64, 64), "float32"), C: T.Tensor((64, 64), "float32")):
+    with T.Kernel(1, threads=128):
+        A_s = T.alloc_shared((64, 64), "float32")
+        P_s = T.alloc_shared((64, 64), "float32")
+        p = T.alloc_fragment((64, 64), "float32")
+        T.copy(A, A_s)
+        T.copy(A, P_s)
+        for _ in T.serial(3):
+            T.clear(p)
+            T.gemm(A_s, P_s, p)
+            T.copy(p, P_s)
+        for i, j in T.Parallel(64, 64):
+            p[i, j] *= last
+        T.copy(p, C)
+"""
+"""Products of computed float32, of which the tensor cores use the leading 19 bits."""
+
+
+@pytest.mark.parametrize(("last", "matches"), [(1.0, True), (1.05, False)])
+def test_a_step_of_tf32_is_allowed_for_in_computed_operands(last: float, matches: bool) -> None:
+    """Check that a sum which lands on the other side of a step of tf32 is no mistake, while five percent are."""
+    source = SourceFile("chain.tl", TF32_CHAIN)
+    right = driver.build_kernel(source, CompileOptions(), driver.Observer())
+    made = driver.build_kernel(source, CompileOptions(defines=(("last", last),)), driver.Observer())
+    for seed in range(4):
+        found = emulate.draw_arguments(made.kernel, made.manifest, seed)
+        expected = found.copy()
+        emulate.emulate_build(made, found)
+        emulate.run_reference(right.kernel, expected)
+        (result,) = emulate.compare_arguments(right.kernel, right.manifest, found, expected)
+        assert result.matches == matches
+
+
 def test_what_only_comes_in_is_exact() -> None:
     """Rounding is allowed for where the kernel rounds: the operands of this product are inputs."""
     kernel = driver.load_kernel(SourceFile("gemm.tl", Path(GEMM).read_text()), CompileOptions(), driver.Observer())

@@ -155,6 +155,8 @@ TABLE = (
     # Waits in guarded pieces of a pipeline hold only where the guard does. There are 1 to 4 iterations.
     Row("fewer_iterations_than_stages", HERE / "short.tl", seeds=4),
     Row("few_iterations", HERE / "made_anew.tl", each(how=[4], K=[64, 128, 192, 256, 320]), AMPERE + HOPPER),
+    # Where an iteration would begin best for the products, a scalar still has a user.
+    Row("no_scalar_is_parted_from_its_users", HERE / "scalar_between_products.tl", each(steps=[2, 5]), HOPPER),
     # Where an iteration would begin best for the loads, one of several turns at the tensor cores goes on.
     Row("no_turn_is_cut_in_two", HERE / "operand_turns.tl", each(stages=[2, 4]), HOPPER),
     # A schedule given by hand may have a tile that nobody reads written in any order.

@@ -150,6 +150,38 @@ def test_elements_that_threads_share_out(target: str) -> None:
         assert found["S"].tolist() == 2 * list(range(size))
 
 
+ONE_THREAD = """
+@T.prim_func
+def k(A: T.Tensor((3, 5, 4), "uint32"), B: T.Tensor((3, 7), "float32")):
+    with T.Kernel(3, threads=THREADS) as bx:
+        T.rng_init(9, 5, bx * 300)
+        for i, j in T.Parallel(5, 4):
+            if i + j < 7:
+                A[bx, i, j] = T.rng_rand()
+            else:
+                A[bx, i, j] = i
+        for i in T.Parallel(7):
+            B[bx, i] = T.rng_rand_float()
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_block_of_one_thread_draws_all_elements_in_order(target: str) -> None:
+    """Check that the other threads of the warp, which have no generator, draw nothing."""
+    found = run(ONE_THREAD.replace("THREADS", "1"), target)
+    for block in range(3):
+        draw = Curand(9, 5, block * 300)
+        assert found["A"][block].tolist() == [[draw() if i + j < 7 else i for j in range(4)] for i in range(5)]
+        assert found["B"][block].tolist() == [draw.uniform() for _ in range(7)]
+
+
+def test_elements_are_not_shared_out_over_part_of_a_warp() -> None:
+    """Check that a draw of elements by some threads of a warp is refused, as the others have no generator."""
+    with pytest.raises(CompileError, match=r"random numbers in T\.Parallel need whole warps") as refused:
+        compiled(ONE_THREAD.replace("THREADS", "40"), "sm_80")
+    assert refused.value.diagnostics[0].help == "give T.Kernel threads=64, or draw in T.serial"
+
+
 def test_the_reference_cannot_say_who_has_an_element() -> None:
     made = compiled(SHARED_OUT.replace("THREADS", "64"), "sm_80")
     given = emulate.draw_arguments(made.kernel, made.manifest, 1)

@@ -100,3 +100,38 @@ def test_small_tiles_lie_close_together_where_space_is_short() -> None:
     emulate.emulate_build(made, given)
     a = given.tensors["A"].astype(np.float32)
     np.testing.assert_array_equal(given.tensors["B"], [*a[:4, :64], a[110, :64], a[110, 960:]])
+
+
+LATE_TILE = """@T.prim_func
+def kernel(A: T.Tensor((64, 512), "float16"), X: T.Tensor((256, 64), "float16"), B: T.Tensor((ROWS, 256), "float32")):
+    with T.Kernel(1, threads=256) as bx:
+        kept = T.alloc_shared((64, 512), "float16")
+        x = T.alloc_shared((64, 64), "float16")
+        late = T.alloc_shared((ROWS, 256), "float32")
+        total = T.alloc_fragment((ROWS,), "float32")
+        T.copy(A, kept)
+        T.fill(total, 0)
+        for k in T.Pipelined(4, num_stages=2):
+            T.copy(X[k * 64, 0], x)
+            for i in T.Parallel(ROWS):
+                total[i] += x[i % 64, 3] * kept[5, i]
+        for i, j in T.Parallel(ROWS, 256):
+            late[i, j] = total[i] + j
+        T.copy(late, B)
+"""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_a_tile_behind_the_loop_has_memory_of_one_before_it(target: str) -> None:
+    """Check a kernel that does not fit with a tile over the rings, but does where that also lies over `kept`."""
+    rows = 110 if target == "sm_80" else 180
+    source = SourceFile("kernel.tl", LATE_TILE.replace("ROWS", str(rows)))
+    made = build_kernel(source, CompileOptions(target=target), Observer())
+    given = emulate.draw_arguments(made.kernel, made.manifest, 3)
+    for name in ("A", "X"):
+        np.rint(given.tensors[name], out=given.tensors[name])  # products of small integers are exact
+    emulate.emulate_build(made, given)
+    a, x = given.tensors["A"], given.tensors["X"]
+    number = np.arange(rows)
+    total = sum(x[k * 64 + number % 64, 3] * a[5, :rows] for k in range(4))
+    np.testing.assert_array_equal(given.tensors["B"], total[:, None] + np.arange(256, dtype=np.float32))

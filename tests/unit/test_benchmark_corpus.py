@@ -116,15 +116,15 @@ def test_a_kernel_is_emulated_at_small_sizes(module: Path) -> None:
     made, defines = corpus.examine(str(module), "make", "sm_80", "emulate")
     assert (made.code, made.title) == ("", "")
     assert defines == "-D length=256 -D block=128 -D op=lambda a: a * 2"
-    assert corpus.reduced({"length": 4096, "block": 512, "batch": 8, "flag": True}) == {
-        "length": 256, "block": 512, "batch": 1, "flag": True
+    assert corpus.reduced({"length": 4096, "block": 512, "K": 16384, "batch": 8, "flag": True}) == {
+        "length": 256, "block": 512, "K": 256, "batch": 1, "flag": True
     }  # fmt: skip
     sizes = {"heads": 64, "kv_heads": 8, "head_dim": 64, "groups": 8, "causal": True}
     assert corpus.reduce_heads(sizes, corpus.HEADS) == sizes | {"heads": 8, "kv_heads": 1}
 
 
 def test_some_blocks_of_a_large_grid_are_emulated(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that a sample of two blocks runs and is compared, unless an atomic operation connects the blocks."""
+    """Check that a sample of two blocks runs and is compared; of two that an atomic operation connects, both."""
     monkeypatch.setattr(corpus, "MOST_BLOCKS", 1)
     monkeypatch.setattr(corpus, "SAMPLE", 1)
     made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
@@ -132,9 +132,59 @@ def test_some_blocks_of_a_large_grid_are_emulated(module: Path, monkeypatch: pyt
     adding = MODULE.replace("B[bx * block + i] = op(A[bx * block + i]) + shift", "T.atomic_add(B[i], A[i])")
     module.write_text(adding, encoding="utf-8")
     made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, made.title) == ("", "")
+    monkeypatch.setattr(corpus, "MOST_DEPENDENT_BLOCKS", 1)
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
     assert (made.code, made.title) == (
         "too-large", "512 elements and 2 blocks that depend on one another are not emulated"
     )  # fmt: skip
+
+
+SCATTER = """import tilelang.language as T
+
+
+def make(rows):
+    @T.prim_func
+    def kernel(A: T.Tensor((rows, 32), "float16"), R: T.Tensor((rows,), "int32"), B: T.Tensor((rows, 32), "float16")):
+        with T.Kernel(rows, threads=32) as bx:
+            for i in T.Parallel(32):
+                B[R[bx], i] = A[bx, i]
+
+    return kernel
+"""
+
+
+def test_indices_that_let_blocks_write_one_place_are_replaced_by_ascending_ones(
+    module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check that a scatter is emulated with ascending rows, and that its race is told where only drawn ones are tried.
+    A wrong result is never tried again."""
+    module.write_text(SCATTER, encoding="utf-8")
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, made.title) == ("", "")
+    monkeypatch.setattr(corpus, "INDICES", ("drawn",))
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert made.code == "emulation-fault"
+    assert "another block" in made.title
+    assert not corpus.is_due_to_indices(corpus.Obstacle("wrong-result", ""))
+
+
+def test_a_sample_that_differs_is_followed_by_a_run_of_all_blocks(
+    module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check that it is the result of all blocks which counts where a sample of them differs."""
+    runs: list[int] = []
+
+    def compare_run(build: object, arguments: object, sample: int) -> None:
+        """Record a run, and fail if it is of a sample."""
+        runs.append(sample)
+        if sample:
+            raise corpus.Obstacle("wrong-result", "")
+
+    monkeypatch.setattr(corpus, "MOST_BLOCKS", 1)
+    monkeypatch.setattr(corpus, "compare_run", compare_run)
+    made, _ = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, runs) == ("", [corpus.SAMPLE, 0])
 
 
 def test_all_launches_of_a_function_are_emulated(module: Path) -> None:
@@ -155,7 +205,17 @@ def test_a_size_that_the_kernel_refuses_stays(module: Path) -> None:
     source = corpus.read_source(str(module))
     options = corpus.CompileOptions(target="sm_80", entry="make", lint="off")
     sizes = {"length": 4096, "block": 128, "op": "lambda a: a", "shift": 512}
-    assert corpus.choose_sizes(source, options, sizes, 256) == sizes | {"length": 256}
+    assert corpus.choose_sizes(source, options, sizes, {}, 256) == sizes | {"length": 256}
+
+
+def test_a_constant_of_the_file_is_reduced(module: Path) -> None:
+    """Check that a size which the file gives a name, and no call, is made smaller, but no name of the kernel's."""
+    module.write_text(
+        MODULE.replace("length", "LENGTH").replace("make(LENGTH, ", "make(") + "LENGTH = 1024\nbx = 512\n"
+    )
+    made, defines = corpus.examine(str(module), "make", "sm_80", "emulate")
+    assert (made.code, made.title) == ("", "")
+    assert defines == "-D block=128 -D op=lambda a: a * 2 -D LENGTH=256"
 
 
 def test_the_parameters_of_what_a_factory_returns_have_values(module: Path) -> None:

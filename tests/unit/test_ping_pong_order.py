@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilec.passes.loop.ping_pong import find_contending_ops, find_ping_pong_runs
 from tilec.sched.problem import Op, Problem, Slot, Use
 from tilec.sched.schedule import Schedule
@@ -11,11 +13,11 @@ NAMES = ("p", "q", "x", "P", "Q", "X")
 PROBLEM = Problem("two", tuple(Op(name, (), 1, 1) for name in NAMES), (), (), copies=((0, 3), (1, 4), (2, 5)))
 
 
-def of(order: str) -> tuple[str, ...]:
+def of(order: str, problem: Problem = PROBLEM) -> tuple[str, ...]:
     """The turns of the first group where the ops issue in this order."""
     ids = tuple(NAMES.index(name) for name in order)
     schedule = Schedule(6, tuple(ids.index(op) for op in range(6)), ids, (), "given")
-    return tuple("".join(NAMES[op] for op in run) for run in find_ping_pong_runs(PROBLEM, schedule, (0, 1)))
+    return tuple("".join(NAMES[op] for op in run) for run in find_ping_pong_runs(problem, schedule, (0, 1)))
 
 
 def test_turns_of_a_schedule() -> None:
@@ -23,6 +25,15 @@ def test_turns_of_a_schedule() -> None:
     assert of("pPqQxX") == ("p", "q")
     assert of("pPQXqx") == ("qp",)  # round the end of the interval
     assert of("pXqPxQ") == ("pq",)
+
+
+def test_no_turns_are_taken_where_every_iteration_would_cut_one() -> None:
+    """Check that turns give way to a scalar, the op x, whose users lie on both sides of each turn's end."""
+    sharing = replace(PROBLEM, same_stage=((2, 0), (5, 3)))
+    assert of("pqxPQX", sharing) == ("pq",)
+    assert of("xpPqQX", sharing) == ("p", "q")
+    assert of("pPQXqx", PROBLEM) == ("qp",)
+    assert of("pPQXqx", sharing) == ()
 
 
 def test_who_is_alone_takes_no_turns() -> None:

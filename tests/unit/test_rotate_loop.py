@@ -26,6 +26,15 @@ def test_an_iteration_begins_where_no_product_is_in_flight() -> None:
     assert choose_first_step([1, 1, 0, 0], nothing, [InFlightProduct(2, 1, 4), InFlightProduct(1, 2, 4)]) == 2
 
 
+def test_a_bind_and_its_users_stay_in_one_iteration() -> None:
+    """Check that an iteration which best begins between a bind and its user begins elsewhere."""
+    flights = [InFlightProduct(3, 1, 4)]
+    assert choose_first_step([1, 1, 1, 0], (None,) * 4, flights) == 3
+    assert choose_first_step([1, 0, 0, 0], (None,) * 4, flights) == 2
+    assert choose_first_step([1, 0, 0, 0], (None,) * 4, flights, [(1, 2)]) == 3
+    assert choose_first_step([1, 0, 0, 0], (None,) * 4, flights, [(0, 3)]) == 0
+
+
 def test_an_iteration_ends_where_products_have_completed() -> None:
     """If there is no place without any: the first one has completed at the second place behind its issue."""
     short, long = InFlightProduct(0, 2, 1), InFlightProduct(2, 0, 4)

@@ -14,7 +14,7 @@ from tilec.emu import Report
 from tilec.ir import tile
 from tilec.ir.elements import Array, decode_values, is_poison
 from tilec.ir.manifest import Manifest, ScalarParam
-from tilec.ir.types import DType
+from tilec.ir.types import FLOAT32, DType
 from tilec.ops.atomic import AtomicTile
 from tilec.ops.copies.copy import Copy
 from tilec.ops.fill import Fill
@@ -33,6 +33,8 @@ _RELATIVE_ROUNDING = {
     "float32": 1e-5,
     "float64": 1e-13,
 }
+_TF32_STEP = 2.0**-10
+"""Relative step of tf32, to which a product cuts float32: sums that are nearly equal may be a step apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,9 @@ class _RoundingFlow:
         """Record the roundings of what a statement writes, and of summed terms; none for copies of unrounded values."""
         read = self._find_coarsest(find_reads(stmt))
         if isinstance(stmt, tile.TileOp):
-            if isinstance(stmt, Gemm) or (isinstance(stmt, Reduce) and stmt.kind == "sum"):
+            if isinstance(stmt, Gemm):
+                self.summed = max(self.summed, *(self._find_operand_rounding(r.buffer) for r in stmt.regions[:2]))
+            elif isinstance(stmt, Reduce) and stmt.kind == "sum":
                 self.summed = max(self.summed, self._find_coarsest(r.buffer for r in stmt.regions[:-1]))
             if isinstance(stmt, Copy | Fill) and not read:
                 return
@@ -208,6 +212,11 @@ class _RoundingFlow:
         for buffer in find_writes(stmt):
             own = _RELATIVE_ROUNDING.get(buffer.dtype.name, 0.0)
             self.seen[buffer] = max(self.seen.get(buffer, 0.0), own, computed)
+
+    def _find_operand_rounding(self, buffer: tile.Buffer) -> float:
+        """Return the rounding of a factor of a product, 0 for copies of inputs: those are cut to tf32 alike."""
+        rounding = self.seen.get(buffer, 0.0)
+        return max(rounding, _TF32_STEP) if rounding and buffer.dtype == FLOAT32 else rounding
 
     def _find_coarsest(self, buffers: Iterable[tile.Buffer]) -> float:
         """Return the coarsest recorded rounding of these buffers, 0 if there is none."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilec.passes.loop.rotate_loop import keeps_groups, keeps_ping_pong
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
 
@@ -29,8 +30,8 @@ def find_contending_ops(problem: Problem) -> tuple[int, ...]:
 
 
 def find_ping_pong_runs(problem: Problem, schedule: Schedule, ops: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the first warpgroup's runs of contending ops in issue order; () where groups do not alternate. `ops` are
-    those of the first group that runs consist of."""
+    """Return the first warpgroup's runs of contending ops in issue order; () where groups do not alternate, or every
+    iteration would cut a run or part a bind from its users. `ops` are those of the first group that runs consist of."""
     place = {op: at for at, op in enumerate(schedule.order)}
     copies = {of[0]: of for of in problem.copies}
     group_of = {op: group for first in ops for group, op in enumerate(copies.get(first, ()))}
@@ -48,4 +49,16 @@ def find_ping_pong_runs(problem: Problem, schedule: Schedule, ops: Sequence[int]
     groups = len(problem.copies[0])
     if any(group_of[run[0]] != at % groups for at, run in enumerate(runs)) or len(runs) % groups:
         return ()
-    return tuple(tuple(run) for run in runs[::groups])
+    first_runs = tuple(tuple(run) for run in runs[::groups])
+    return first_runs if not problem.same_stage or _can_be_kept(problem, schedule, first_runs) else ()
+
+
+def _can_be_kept(problem: Problem, schedule: Schedule, runs: Sequence[Sequence[int]]) -> bool:
+    """Return whether an iteration can begin at an op of the interval so that it cuts no run and parts no bind from its
+    users."""
+    place = {op: at for at, op in enumerate(schedule.order)}
+    issued = sorted(place, key=lambda op: (schedule.start[op] % schedule.ii, place[op]))
+    run_places = {op: (number, at) for number, run in enumerate(runs) for at, op in enumerate(run)}
+    steps = [run_places.get(op) for op in issued]
+    groups = [[issued.index(op) for op in group] for group in problem.same_stage]
+    return any(keeps_ping_pong(steps, at) and keeps_groups(groups, at) for at in range(len(steps)))

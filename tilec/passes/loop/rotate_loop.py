@@ -8,7 +8,9 @@ schedule has it completed by then, a wait at the end of the iteration costs noth
 Ping-pong: warpgroups run the same code at different times. In each interval a group has runs of products without a
 product of another group in between. Where the groups' runs alternate in a fixed order, one named barrier a group keeps
 that order: a group waits at its own barrier before the first product of a run, and arrives at the next group's barrier
-once it has issued the last. No run crosses two iterations."""
+once it has issued the last. No run crosses two iterations.
+
+A scheduled bind has no storage: its value lasts until the end of the iteration. So its users are in the same one."""
 
 from __future__ import annotations
 
@@ -44,18 +46,21 @@ class InFlightProduct:
 
 
 def choose_first_step(
-    stages: Sequence[int], runs: Sequence[RunPlace | None], flights: Sequence[InFlightProduct]
+    stages: Sequence[int],
+    runs: Sequence[RunPlace | None],
+    flights: Sequence[InFlightProduct],
+    groups: Sequence[Sequence[int]] = (),
 ) -> int:
     """Return the step with which an iteration best begins, so that the fewest products run, or are in flight, at its
-    end. No ping-pong run crosses two iterations. Of equal steps it is the one with the fewest overlapping
-    iterations. `stages` and `runs` are those of an interval's steps in issue order."""
+    end. No ping-pong run and no group of steps crosses two iterations. Of equal steps it is the one with the fewest
+    overlapping iterations. `stages` and `runs` are those of an interval's steps in issue order."""
     steps = len(stages)
     if all(run is None for run in runs) and not any(flight.is_in_flight(0, steps) for flight in flights):
         return 0
     found = []
     for at in range(steps):
         shifted = [stage - (place < at) for place, stage in enumerate(stages)]
-        if keeps_ping_pong(runs, at):
+        if keeps_ping_pong(runs, at) and keeps_groups(groups, at):
             running = sum(flight.is_running(at, steps) for flight in flights)
             in_flight = sum(flight.is_in_flight(at, steps) for flight in flights)
             found.append((running, in_flight, max(shifted) - min(shifted), at))
@@ -70,6 +75,11 @@ def keeps_ping_pong(runs: Sequence[RunPlace | None], at: int) -> bool:
             return False
         places[number] = place
     return True
+
+
+def keeps_groups(groups: Sequence[Sequence[int]], at: int) -> bool:
+    """Return whether the steps of each group stay in one iteration if iterations begin with step `at`."""
+    return all(at <= min(group) or max(group) < at for group in groups)
 
 
 def find_in_flight_products(

@@ -212,10 +212,10 @@ class RolePipeline:
         )
 
     def rotate_steps(self, steps: list[_PipelineStep]) -> list[_PipelineStep]:
-        """Return the steps rotated so that no ping-pong turn and few products cross an iteration's end. Products
-        that have completed there, though nothing waited for them, are waited for (set in `steps` itself). With
-        register stages, an iteration ends behind the last use of a carried stage, or begins with a wgmma product:
-        the first that loads run beside, or the next behind that use."""
+        """Return the steps rotated so that no ping-pong turn and few products cross an iteration's end, and no bind
+        is parted from its users. Products that have completed there, though nothing waited for them, are waited for
+        (set in `steps` itself). With register stages, an iteration ends behind the last use of a carried stage, or
+        begins with a wgmma product: the first that loads run beside, or the next behind that use."""
         if not steps:
             return steps
         statements = [s.statement for s in steps]
@@ -225,9 +225,13 @@ class RolePipeline:
             rotate_loop.find_in_flight_products(statements, versioned, [s.phase for s in steps], cycles, interval)
         )
         ping_pong_runs = [s.ping_pong_run for s in steps]
-        at = rotate_loop.choose_first_step([s.stage for s in steps], ping_pong_runs, in_flight)
+        same_stage = self.scheduled.loop.problem.same_stage
+        groups = [[k for k, s in enumerate(steps) if s.place in group] for group in same_stage]
+        groups = [group for group in groups if group]
+        at = rotate_loop.choose_first_step([s.stage for s in steps], ping_pong_runs, in_flight, groups)
         better = () if in_flight else self.find_prefetching_starts(statements)
-        at = next((k for k in better if rotate_loop.keeps_ping_pong(ping_pong_runs, k)), at)
+        kept = (k for k in better if rotate_loop.keeps_ping_pong(ping_pong_runs, k))
+        at = next((k for k in kept if rotate_loop.keeps_groups(groups, k)), at)
         computed = [s for s in statements if s is not None]
         for flight in in_flight:
             product = statements[flight.issued]

@@ -46,9 +46,10 @@ def align_bytes(size: int) -> int:
 def plan_reuse(assignment: LayoutAssignment, target: Target) -> ReusedTiles:
     """Return whose memory each shared tile may have; {} for a kernel that fits without, or with explicit roles."""
     versions, late = count_prefetched_versions(assignment.kernel), find_tiles_over_rings(assignment.kernel)
-    sizes = _list_sizes(assignment).items()
-    total = sum(size * versions.get(name, 1) for name, size in sizes if name not in late)
-    if assignment.roles or total + RESERVED_BYTES <= target.limit("smem_bytes_per_cta"):
+    sizes, in_rings = _list_sizes(assignment).items(), find_ring_tiles(assignment.kernel)
+    with_rings = sum(size * versions.get(name, 1) for name, size in sizes if name not in late)
+    with_late = sum(size for name, size in sizes if name not in in_rings)
+    if assignment.roles or max(with_rings, with_late) + RESERVED_BYTES <= target.limit("smem_bytes_per_cta"):
         return {}
     return find_reusable_tiles(assignment.kernel)
 

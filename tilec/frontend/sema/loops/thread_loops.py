@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Literal
 
 from tilec.analysis.trip_count import get_static_trip_count
 from tilec.analysis.usage import list_expressions
@@ -37,6 +38,9 @@ def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
     is_own = bool(varying) or any(s.buffer.scope == "local" for s in stores) or context.is_divergent
     if shared:
         made = _distribute_over_warps(made, shared[0].span, is_own or path != "T.Parallel")
+    if not is_own and len(kept) < len(everything) and context.participation_condition is not None:
+        _emit_draws_of_one_thread(context, made, path)
+        return
     if not is_own:
         context.out.append(made)
         return
@@ -56,11 +60,29 @@ def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
     if is_independent:
         per_thread.emit_for_each_thread(context, made.body, made.span, made.vars, made.extents)
         return
+    _emit_loops_of_each_thread(context, made, "unroll")
+
+
+def _emit_draws_of_one_thread(context: Context, made: tile.Parallel, path: str) -> None:
+    """Emit a nest with random draws as serial loops of the block's only thread: the other threads of the warp have no
+    generator. Refuse it where several threads, but no whole warps, have one.
+    """
+    threads = math.prod(context.thread_extents)
+    if threads > 1:
+        title = f"random numbers in {path} need whole warps"
+        note = f"T.Kernel has {threads} threads, and only they have a generator"
+        way_out = f"give T.Kernel threads={context.threads}, or draw in T.serial"
+        raise_error("thread-dependent", title, made.span, note, help=way_out)
+    _emit_loops_of_each_thread(context, made, "serial")
+
+
+def _emit_loops_of_each_thread(context: Context, made: tile.Parallel, kind: Literal["serial", "unroll"]) -> None:
+    """Emit loops over a nest's variables, in which each thread runs the nest's body."""
     with context.altered(out=[]):
         per_thread.emit_for_each_thread(context, made.body, made.span)
         body = tuple(context.out)
     for var, extent in reversed(tuple(zip(made.vars, made.extents, strict=True))):
-        body = (tile.For("unroll", var, tile.int32_const(0), tile.int32_const(extent), 1, body, span=made.span),)
+        body = (tile.For(kind, var, tile.int32_const(0), tile.int32_const(extent), 1, body, span=made.span),)
     context.out += body
 
 
