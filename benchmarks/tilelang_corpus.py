@@ -420,7 +420,7 @@ def emulate_kernel(source: SourceFile, options: CompileOptions, observer: driver
 
 def set_indices(build: driver.Build, arguments: KernelArguments, order: str, last: int) -> bool:
     """Make indices of the integers that a kernel reads, and return whether it reads any: not negative as drawn, or
-    along the last axis 0, 1, 2 and so on, or equal steps from 0 to `last`, which a single one is."""
+    along the last axis 0, 1, 2 and so on, or equal steps from 0 to `last`. A single one, mostly a length, is `last`."""
     inputs = [name for name in arguments.tensors if build.manifest.tensor(name).role != "out"]
     indices = [array for name in inputs if (array := arguments.tensors[name]).dtype in (np.int32, np.int64)]
     for array in indices:
@@ -428,10 +428,12 @@ def set_indices(build: driver.Build, arguments: KernelArguments, order: str, las
         match order:
             case "drawn":
                 np.abs(array, out=array)
+            case _ if extent == 1:
+                array[...] = last
             case "consecutive":
                 array[...] = np.arange(extent)
             case _:
-                array[...] = np.linspace(0 if extent > 1 else last, last, extent)
+                array[...] = np.linspace(0, last, extent)
     return bool(indices)
 
 
