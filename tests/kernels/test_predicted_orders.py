@@ -1,5 +1,5 @@
 """Of two forms of a kernel, the model predicts the one to be faster that an H200 measured to be faster; and how long
-kernels without loops take, from their machine code.
+kernels take whose machine code counts.
 
 Measured ratios are of benchmarks/results/h200-2026-11-27/workloads.json; `benchmarks/regret.py` compares all of them.
 """
@@ -17,24 +17,26 @@ from tilec.support.source import SourceFile
 SAMPLES = Path(__file__).parents[2] / "samples"
 SWIGLU = ("gemm/swiglu", {"M": 4096, "N": 14336, "K": 4096})
 ATTENTION = ("flash_attention", {"batch": 2, "heads": 16, "S": 8192, "D": 128})
-SLOWER = [
+FORMS = [
     (SWIGLU, {"rasterisation": 0}, 1.30),  # each wave reads all of the wide matrices again
     (("gemm", {"M": 8192, "N": 8192, "K": 8192, "block_N": 256}), {"rasterisation": 0}, 1.10),
     (ATTENTION, {"split_loops": False}, 1.13),  # a mask in every iteration
     (ATTENTION, {"ping_pong": False}, 1.10),
     (ATTENTION, {"overlap": False}, 1.08),
     (("attention/backward_dq", {"batch": 1, "heads": 16, "S": 8192, "D": 128}), {"rasterisation": 0}, 1.11),
+    # Longer as one block fewer of a multiprocessor than iterations that overlap save.
+    (("models/mamba_chunk_scan", {"batch": 4, "chunks": 32, "heads": 64}), {"pipeline_strategy": "none"}, 0.85),
     (("rows/rmsnorm", {"M": 65536, "N": 4096}), {"pipeline_strategy": "none"}, 1.36),  # fewer bytes in flight
     (("softmax", {"M": 262144, "N": 1024}), {"cluster": (2, 1, 1)}, 1.14),  # short blocks that wait for each other
 ]
 
 
-@pytest.mark.parametrize(("kernel", "options", "measured"), SLOWER)
-def test_what_was_slower_is_predicted_to_be(
+@pytest.mark.parametrize(("kernel", "options", "measured"), FORMS)
+def test_forms_are_predicted_in_their_order(
     kernel: tuple[str, dict[str, int]], options: dict[str, object], measured: float
 ) -> None:
     best, other = (predict(kernel, one) for one in ({}, options))
-    assert 1 < other / best < 1 + 2 * (measured - 1)
+    assert 0 < (other / best - 1) / (measured - 1) < 2
 
 
 @pytest.mark.parametrize(
@@ -44,9 +46,13 @@ def test_what_was_slower_is_predicted_to_be(
         (("elementwise/hadamard", {"M": 65536, "N": 4096}), 316.3),
         (("rows/cast_int8_rows", {"M": 65536, "N": 4096}), 301.6),
         (("elementwise/embedding", {"tokens": 65536, "vocabulary": 128256, "width": 4096}), 262.8),  # an id a row
+        (("rows/top_k", {"M": 262144, "N": 256}), 347.4),  # a loop of compares that is not scheduled
+        (("models/gated_delta_rule", {"batch": 1, "S": 8192, "heads": 16}), 710.7),  # a loop in a scheduled one
+        (("rows/softmax_online", {"M": 4096, "N": 131072}), 782.6),  # rows that two loops read, more than L2 holds
+        (("models/mamba_chunk_scan", {"batch": 4, "chunks": 32, "heads": 64}), 499.4),  # four iterations at most
     ],
 )
-def test_machine_code_without_loops_is_counted(kernel: tuple[str, dict[str, int]], measured: float) -> None:
+def test_machine_code_is_counted(kernel: tuple[str, dict[str, int]], measured: float) -> None:
     assert predict(kernel, {}) == pytest.approx(measured, rel=0.2)
 
 

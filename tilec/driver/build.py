@@ -219,8 +219,9 @@ def build_reports(
     from math import prod
 
     from tilec.driver.launch_sizes import launch_sizes
-    from tilec.driver.machine_code import find_straight_code, select_slowest_roles
-    from tilec.passes.cost.report import MachineInterval, build_report
+    from tilec.driver.machine_code import find_block_code, select_slowest_roles
+    from tilec.passes.cost.block_time import MachineInterval
+    from tilec.passes.cost.report import build_report
     from tilec.passes.loop.build_problem import ScheduledLoop
 
     _check_contents(library, contents or {})
@@ -240,9 +241,7 @@ def build_reports(
         assumes_sizes = not known and bool(manifest.size_scalars())
         kernel = planned.assignment, schedules, planned.target, grid, threads, smem, of_thread, known
         intervals = {
-            code.place.line: MachineInterval(
-                round(code.interval.cycles), round(code.interval.issue), len(code.code.body) // code.code.unrolled
-            )
+            code.place.line: MachineInterval(round(code.interval.cycles), round(code.interval.issue), code.held)
             for code in slowest
             if code.kernel == manifest.entry
         }
@@ -253,7 +252,7 @@ def build_reports(
                 assumes_sizes=assumes_sizes,
                 intervals=intervals,
                 dram_reads=None if known else planned.work.dram_reads,
-                straight=find_straight_code(planned.work, library.cubin),
+                code=find_block_code(planned.work, library.ptx, library.cubin),
             )
         )
     return tuple(found)

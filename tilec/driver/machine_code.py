@@ -7,11 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.passes.cost.report import MachineInterval
+from tilec.ir.tile import For, walk_statements
+from tilec.passes.cost.block_time import BlockCode
+from tilec.sass.block_code import add_inner_parts, measure_code_parts
 from tilec.sass.cubin import Function, read_functions
-from tilec.sass.issue import WarpInterval, WarpWait, measure_loop_interval, measure_straight_code
+from tilec.sass.issue import WarpInterval, WarpWait, measure_loop_interval
 from tilec.sass.latencies import Latencies
 from tilec.sass.loops import Loop, PtxLoop, find_loop_of_ptx, find_loops, find_ptx_loops, select_kernel_loops
+from tilec.sass.pipes import count_pipe_cycles
+from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
 
@@ -22,8 +26,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class LoopCode:
     """The machine code of a loop for one role, or for some of its iterations. `place` is the loop in the source; `role`
-    names the role by its instructions; `interval` is the time of one warp's iteration; `ii` is the schedule's interval.
-    Times are in cycles."""
+    names the role by its instructions; `interval` is the time of one warp's iteration, `held` that for which it keeps
+    the busiest pipe of its scheduler; `ii` is the schedule's interval. Times are in cycles."""
 
     kernel: str
     place: Span
@@ -31,6 +35,7 @@ class LoopCode:
     ii: int
     code: Loop
     interval: WarpInterval
+    held: int
 
     @property
     def excess(self) -> float:
@@ -41,8 +46,8 @@ class LoopCode:
 def find_loop_codes(works: Sequence[KernelState], ptx: str, cubin: bytes, source: SourceFile) -> tuple[LoopCode, ...]:
     """Return the machine code of all scheduled loops, with its time per iteration, in the order of kernels and PTX.
 
-    Loops with inner loops, or with too few iterations left, are skipped. Returns nothing where an assembler of another
-    release writes an unknown format.
+    Loops with too few iterations left are skipped, and the waits of a loop with inner loops are not told. Returns
+    nothing where an assembler of another release writes an unknown format.
     """
     if not any(work.loops for work in works):
         return ()
@@ -58,19 +63,36 @@ def find_loop_codes(works: Sequence[KernelState], ptx: str, cubin: bytes, source
     )
 
 
-def find_straight_code(work: KernelState, cubin: bytes) -> MachineInterval | None:
-    """Return the time of a warp's way through a kernel whose machine code has no loops; None for any other kernel, or
-    where an assembler of another release writes an unknown format."""
-    if work.loops:
+def find_block_code(work: KernelState, ptx: str, cubin: bytes) -> BlockCode | None:
+    """Return the machine code of a warp outside of scheduled loops; None where the warps of a kernel are not all alike,
+    or where an assembler of another release writes an unknown format."""
+    if work.assignment.roles or work.assignment.form == "warp_specialised":
         return None
     try:
         code = next((each for each in read_functions(cubin) if each.name == work.source_kernel.name), None)
     except ValueError:
         return None
-    if code is None or find_loops(code):
+    if code is None:
         return None
-    found = measure_straight_code(code.instructions, Latencies(work.target))
-    return MachineInterval(round(found.cycles), round(found.issue), len(code.instructions))
+    found = [loop for loop in find_ptx_loops(ptx) if loop.entry == code.name]
+    scheduled = {IdentityKey(planned.loop.loop) for planned in work.loops}
+    files = ("", *work.source.imported)
+    known: dict[int, For] = {}
+    own: set[int] = set()
+    for loop in walk_statements(work.assignment.kernel.body):
+        if isinstance(loop, For) and loop.span.file in files:
+            file = 1 + files.index(loop.span.file)
+            for each in select_kernel_loops(found, code.name, file, loop.span.line, loop.span.end_line):
+                if IdentityKey(loop) in scheduled:
+                    own |= {one.last for one in found if one == each or each.holds(one)}
+                else:
+                    known.setdefault(each.last, loop)
+    parts = [part for part in measure_code_parts(code, Latencies(work.target)) if part.ptx_line not in own]
+    by_loop = add_inner_parts(parts, found, known)
+    around = by_loop.pop(None)
+    loops = tuple((known[line], part.cycles, part.held) for line, part in by_loop.items() if line is not None)
+    is_straight = not (work.loops or find_loops(code))
+    return BlockCode(around.cycles, around.held, loops, is_straight)
 
 
 def select_slowest_roles(codes: Sequence[LoopCode]) -> Iterator[LoopCode]:
@@ -129,9 +151,17 @@ def _find_kernel_loop_codes(
         file = 1 + files.index(place.file)
         for each in select_kernel_loops(found, function.name, file, place.line, place.end_line):
             code = find_loop_of_ptx(function, known, each)
-            if code is not None:
-                ii = planned.solution.schedule.ii
-                yield LoopCode(function.name, place, _name_role(code), ii, code, measure_loop_interval(code, latencies))
+            if code is None:
+                continue
+            if code.inner:
+                parts = add_inner_parts(measure_code_parts(function, latencies, code), found, (each.last,))
+                whole = parts[None].add(parts[each.last], 1)
+                interval, held = WarpInterval(whole.stalls, whole.cycles, ()), whole.held
+            else:
+                interval = measure_loop_interval(code, latencies)
+                held = count_pipe_cycles(code.body, latencies.float_cycles()) / code.unrolled
+            ii = planned.solution.schedule.ii
+            yield LoopCode(function.name, place, _name_role(code), ii, code, interval, round(held))
 
 
 def _name_role(code: Loop) -> str:

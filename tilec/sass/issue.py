@@ -56,8 +56,8 @@ def sum_stalls(code: Sequence[Instruction]) -> int:
 
 def measure_loop_interval(loop: Loop, latencies: Latencies) -> WarpInterval:
     """Return the mean cycles of one warp's iteration of a PTX loop in its steady state, and its waits."""
-    warp = _WarpReplay(latencies)
-    body = _build_steps(loop.body, latencies)
+    warp = WarpReplay(latencies)
+    body = build_steps(loop.body, latencies)
     if loop.is_straight:
         return _measure_straight_loop(warp, loop, body)
     start = 0.0
@@ -71,15 +71,7 @@ def measure_loop_interval(loop: Loop, latencies: Latencies) -> WarpInterval:
     return _build_interval(warp, loop, (warp.now - start) / iterations, iterations)
 
 
-def measure_straight_code(code: Sequence[Instruction], latencies: Latencies) -> WarpInterval:
-    """Return the cycles in which one warp issues code without loops, all of it, and its waits."""
-    warp = _WarpReplay(latencies)
-    for each in _build_steps(code, latencies):
-        warp.issue(each)
-    return WarpInterval(sum_stalls(code), warp.now, tuple(warp.waits(1)))
-
-
-def _build_steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Step | int]:
+def build_steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Step | int]:
     """Return a loop body as instructions that use a scoreboard or may wait, and the sums of cycles of those in
     between."""
     found: list[_Step | int] = []
@@ -96,7 +88,7 @@ def _build_steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Ste
     return [*found, cycles]
 
 
-def _measure_straight_loop(warp: _WarpReplay, loop: Loop, body: Iterable[_Step | int]) -> WarpInterval:
+def _measure_straight_loop(warp: WarpReplay, loop: Loop, body: Iterable[_Step | int]) -> WarpInterval:
     """Return the interval of an unrolled loop without a back branch, replayed once. It is the mean time between the
     copies of an instruction that each iteration has once."""
     counted = count_ptx_instructions(loop.body)
@@ -112,7 +104,7 @@ def _measure_straight_loop(warp: _WarpReplay, loop: Loop, body: Iterable[_Step |
     return _build_interval(warp, loop, (starts[-1] - starts[0]) / (len(starts) - 1), loop.unrolled)
 
 
-def _build_interval(warp: _WarpReplay, loop: Loop, cycles: float, iterations: int) -> WarpInterval:
+def _build_interval(warp: WarpReplay, loop: Loop, cycles: float, iterations: int) -> WarpInterval:
     """Return an interval of these cycles, with the stall counts and mean waits of an iteration."""
     issue = sum_stalls(loop.body) / loop.unrolled
     return WarpInterval(issue, cycles, tuple(warp.waits(iterations)))
@@ -127,7 +119,7 @@ class _PendingResult:
     iteration: int
 
 
-class _WarpReplay:
+class WarpReplay:
     """A warp that issues instructions. `waited`: its waits by instruction, producer and iterations in between."""
 
     def __init__(self, latencies: Latencies) -> None:

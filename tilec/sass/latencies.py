@@ -14,7 +14,9 @@ from tilec.support.records import dataclass
 from tilec.target.names import InstructionKind
 from tilec.target.table import Target, Timing
 
-_LANES = 32
+_LANES, _SCHEDULERS = 32, 4
+_MANY = 64
+"""Operations of a warp, so many that the cycles of one are not rounded."""
 _K_BYTES = 32
 """Bytes of a row of A in one product of a warpgroup."""
 _MOVES: dict[OpcodeKind, InstructionKind] = {
@@ -45,6 +47,7 @@ class Latencies:
         self._mufu = cache(lambda: target.price("mufu", elements=_LANES).latency)
         self._mbarrier_issue = cache(lambda: target.price("mbarrier").issue)  # its phase is already complete
         self.barrier = cache(lambda: target.price("barrier").latency)
+        self.float_cycles = cache(self._count_float_cycles)
 
     def of(self, one: Instruction) -> ResultLatency:
         """Return the latencies of a warp's instruction by its kind, undisturbed by others; an unknown kind counts as a
@@ -60,6 +63,12 @@ class Latencies:
                 return self._product(one.columns, one.is_from_registers)
             case _:
                 return ResultLatency(self._mufu(), self._mufu())
+
+    def _count_float_cycles(self) -> int:
+        """Return the cycles for which a warp's float operation keeps the lanes of its scheduler."""
+        threads = _SCHEDULERS * _LANES
+        uses = self.target.price("elementwise", ops=1, elements=_MANY * threads, threads=threads).uses
+        return max(cycles for _, cycles, _ in uses) // _MANY
 
     def _move(self, kind: InstructionKind, size: int) -> ResultLatency:
         """Return the latencies of a warp's memory access of `size` bytes a lane: of its result and of reading its

@@ -19,18 +19,25 @@ _LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)\b")
 _LABEL = re.compile(r"\s*([$\w]+):\s*$")
 _WORK_LINE = re.compile(r"(?!\s*(\.loc|mbarrier\.(try|test)_wait|@?!?%\w+ bra|nanosleep|[$\w]+:|//|$))")
 """A line of a loop that does more than wait."""
+_COUNTER = re.compile(
+    r"add\.[su]32\s+(?P<counter>%\w+), (?P=counter), (?P<step>[1-9]\d*);\s+"
+    r"setp\.lt\.[su]32\s+%\w+, (?P=counter), (?P<bound>\d+);"
+)
+"""The end of a loop that counts up to a constant."""
 _BRANCH = re.compile(r"\s*@!?%\w+\s+bra(?:\.uni)?\s+([$\w]+)\s*;")
 
 
 @dataclass(frozen=True, slots=True)
 class PtxLoop:
     """A loop of an entry's PTX, from the label in line `first` to the back branch in line `last`. `lines` are the
-    (file, line) of the source that its code comes from, files counted from 1; the last is that of the branch."""
+    (file, line) of the source that its code comes from, files counted from 1; the last is that of the branch.
+    `trip_count` is known where a counter from 0 meets a constant before the branch."""
 
     entry: str
     first: int
     last: int
     lines: tuple[tuple[int, int], ...]
+    trip_count: int | None = None
 
     def holds(self, other: PtxLoop) -> bool:
         """Return whether another loop lies inside this one."""
@@ -54,12 +61,20 @@ def find_ptx_loops(ptx: str) -> tuple[PtxLoop, ...]:
         elif match := _BRANCH.match(text):
             first = labels.get(match[1])
             if first is not None and any(_WORK_LINE.match(line) for line in lines[first : number - 1]):
-                found.append(PtxLoop(entry, first, number, _locations_in_range(places, first)))
+                trip_count = _read_trip_count(lines[number - 3 : number - 1])
+                found.append(PtxLoop(entry, first, number, _locations_in_range(places, first), trip_count))
         elif match := _ENTRY.search(text):
             entry = match[1]
             labels.clear()
             places.clear()
     return tuple(found)
+
+
+def _read_trip_count(before: Iterable[str]) -> int | None:
+    """Return the iterations of a PTX loop from the two lines before its back branch, if these add a constant to a
+    counter and compare it with another constant."""
+    match = _COUNTER.search("\n".join(before))
+    return -(-int(match["bound"]) // int(match["step"])) if match else None
 
 
 def _locations_in_range(locations: list[tuple[int, tuple[int, int]]], first: int) -> tuple[tuple[int, int], ...]:
@@ -74,12 +89,9 @@ def select_kernel_loops(found: Iterable[PtxLoop], entry: str, file: int, first: 
     version. Its back branch has the line of the loop if code of the loop itself is left, such as its counter: then the
     innermost such loops count. Else it has that of the last statement in it, and the outermost loops in these lines
     count."""
-    candidates = [
-        loop
-        for loop in found
-        if loop.entry == entry and loop.lines and all(at == file and first <= n <= last for at, n in loop.lines)
-    ]
-    exact = [loop for loop in candidates if loop.lines[-1] == (file, first)]
+    of_entry = [loop for loop in found if loop.entry == entry and loop.lines]
+    candidates = [loop for loop in of_entry if all(at == file and first <= n <= last for at, n in loop.lines)]
+    exact = [loop for loop in of_entry if loop.lines[-1] == (file, first)]
     if exact:
         return tuple(loop for loop in exact if not any(loop.holds(other) for other in exact))
     return tuple(loop for loop in candidates if not any(other.holds(loop) for other in candidates))
@@ -148,12 +160,11 @@ def find_loops(function: Function) -> tuple[Loop, ...]:
 def find_loop_of_ptx(function: Function, known: tuple[Loop, ...], ptx: PtxLoop) -> Loop | None:
     """Return the machine-code loop of a PTX loop, or its straight code if fully unrolled; None if neither can be
     measured. `known` are all loops of the function. Of several, as with a remainder loop, the one with the most
-    iterations in its body counts. A loop with inner loops cannot be measured, nor one with too few unrolled iterations
+    iterations in its body counts. Straight code with a loop left in it cannot be measured, nor with too few iterations
     to tell them apart."""
     same = [loop for loop in known if loop.ptx_line == ptx.last]
     if same:
-        best = max(same, key=lambda loop: (loop.unrolled, len(loop.body)))
-        return None if best.inner else best
+        return max(same, key=lambda loop: (loop.unrolled, len(loop.body)))
     code = function.instructions
     code_of_loop = [number for number, one in enumerate(code) if ptx.first <= (one.ptx_line or -1) <= ptx.last]
     if not code_of_loop:

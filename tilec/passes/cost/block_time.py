@@ -5,12 +5,22 @@ Built kernels are reported by it, and decisions about launches are priced by it,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from tilec.ir.tile import For
-from tilec.passes.cost.kernel import SHARED_SLOTS, BlockCost, BlockWalk, LoopNest, build_loop_nest, count_nest_cycles
-from tilec.passes.cost.model import Machine
+from tilec.passes.cost.kernel import (
+    PIPES,
+    SHARED_SLOTS,
+    BlockCost,
+    BlockWalk,
+    LoopNest,
+    build_loop_nest,
+    count_nest_cycles,
+)
+from tilec.passes.cost.model import SCHEDULERS, Machine
 from tilec.support.identity import IdentityKey
+from tilec.support.records import dataclass
 
 BLOCK_START = 800
 """Cycles from the launch of a block to its first load: its barriers and addresses. A guess, between what an empty block
@@ -18,6 +28,48 @@ and one with tensor maps take."""
 CLUSTER_START = 500
 """Cycles that the blocks of a cluster wait for each other before they load and before they end. A guess: kernels whose
 clusters share nothing are 4 to 14 % slower by them where a block takes some thousand cycles, else as fast."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineInterval:
+    """An iteration of a loop in machine code: the `cycles` of a warp of its slowest role by the assembler's schedule,
+    `stalls` of them by the instructions' stall counts alone, and the cycles for which it keeps the busiest pipe of its
+    scheduler (`held`)."""
+
+    cycles: int
+    stalls: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCode:
+    """The machine code of a warp outside of scheduled loops: the `cycles` outside of all loops, those for which it
+    keeps the busiest pipe of its scheduler (`held`), and both for an iteration of each other loop. Where it
+    `is_straight`, it has no loops and is all of the kernel."""
+
+    cycles: float
+    held: float
+    loops: tuple[tuple[For, float, float], ...]
+    is_straight: bool
+
+
+def add_machine_code(
+    block: BlockCost, code: BlockCode, intervals: Mapping[int, MachineInterval], warps: int
+) -> BlockCost:
+    """Return a block of so many warps that takes at least the cycles of its machine code, of which `intervals` are the
+    scheduled loops by their lines: exactly these where the code is straight."""
+    cycles, held = code.cycles, code.held
+    for loop, of_loop, held_by_loop in code.loops:
+        iterations = block.iterations.get(IdentityKey(loop), 0)
+        cycles += iterations * of_loop
+        held += iterations * held_by_loop
+    for loop, trip_count, times in block.loops:
+        if (interval := intervals.get(loop.span.line)) is not None:
+            held += trip_count * times * interval.held
+    around = round(cycles) if code.is_straight else max(block.around, round(cycles))
+    return replace(block, around=around, held={**block.held, PIPES: round(held) * warps // SCHEDULERS})
+
+
 LoopCycles = Callable[[For, int, int], int]
 """Returns the cycles of a loop with so many iterations, in a block with so many neighbours, itself included."""
 

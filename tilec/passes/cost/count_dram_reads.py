@@ -5,6 +5,7 @@ L2 cache unless others have replaced it in between."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -41,6 +42,19 @@ def count_dram_reads(kernel: Kernel, assignment: LayoutAssignment, target: Targe
         return None
     raster = scale_to_clusters(kernel.raster or AS_NUMBERED, kernel.cluster.extents)
     return count_missed_bytes(walk, raster, target.limit("l2_bytes") // COPIES)
+
+
+def count_repeated_bytes(kernel: Kernel, blocks: int, at_once: int, cache_bytes: int) -> int:
+    """Return the bytes that blocks read from DRAM once more: parts of tensors that each block reads for itself, by two
+    copies, between which as many blocks as run at once read more than the cache holds."""
+    loads = Counter((each.tensor, each.axes, each.bytes) for each in find_load_footprints(kernel))
+    split = {axis for axis, extent in zip("xyz", kernel.grid, strict=False) if extent != 1}
+    repeated = 0.0
+    for (_, axes, size), times in loads.items():
+        if times > 1 and split <= set(axes):
+            is_kept = min(cache_bytes / max(at_once * size, 1), 1.0)
+            repeated += (times - 1) * size * blocks * (1 - is_kept)
+    return round(repeated)
 
 
 def count_missed_bytes(walk: GridWalk, raster: Raster, cache_bytes: int) -> int:

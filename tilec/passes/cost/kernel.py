@@ -53,7 +53,9 @@ stages); products of 64 columns beside copies that were waited for moved 147 byt
 SMEM_READS, SMEM_WRITES = "tp_smem_rd", "tp_smem_wr"
 COMPUTE_SLOTS = (TENSOR_SLOT, "alu_or_fmaheavy", "dual_alu", "xu")
 """The slots that compute; all others bring operands."""
-SHARED_SLOTS = (*COMPUTE_SLOTS, SMEM_PORT)
+PIPES = "pipes of the schedulers"
+"""What the instructions of machine code hold of each scheduler's busiest pipe; nothing before a kernel is assembled."""
+SHARED_SLOTS = (*COMPUTE_SLOTS, SMEM_PORT, PIPES)
 """The slots that the blocks of a multiprocessor share, and that no wait of one leaves to the others."""
 _LOAD_KINDS = ("tma.load", "cp.async", "ld.global")
 _TRANSFER_SLOTS = ("tp_gnic_rd",)
@@ -62,13 +64,14 @@ _TRANSFER_SLOTS = ("tp_gnic_rd",)
 @dataclass(slots=True)
 class BlockCost:
     """The work of one block, or of a loop in it: its pipelined loops with their iterations, and how often each runs;
-    the cycles of all else; the bytes that it reads from L2; and the cycles for which it holds each slot, divided by the
-    slot's width."""
+    the cycles of all else; the bytes that it reads from L2; the cycles for which it holds each slot, divided by the
+    slot's width; and the iterations of its other loops, all runs of one together."""
 
     visits: dict[tuple[IdentityKey[tile.For], int], tuple[tile.For, int, int]] = field(default_factory=dict)
     around: int = 0
     loaded: int = 0
     held: dict[str, int] = field(default_factory=dict)
+    iterations: dict[IdentityKey[tile.For], int] = field(default_factory=dict)
 
     @property
     def loops(self) -> list[tuple[tile.For, int, int]]:
@@ -87,6 +90,8 @@ class BlockCost:
         self.loaded += other.loaded * times
         for slot, cycles in other.held.items():
             self.held[slot] = self.held.get(slot, 0) + cycles * times
+        for key, iterations in other.iterations.items():
+            self.iterations[key] = self.iterations.get(key, 0) + iterations * times
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +238,7 @@ class BlockWalk:
     def _walk_iterations(self, loop: tile.For, known: KnownValues) -> tuple[BlockCost, dict[str, int]]:
         """Return the work of a loop and the scalars behind it, walked anew; `known` changes."""
         found, iterations = BlockCost(), _find_iterations(loop, known)
+        found.iterations[IdentityKey(loop)] = len(iterations)
         for at in iterations:
             known.variables[loop.var] = at
             self.steps_left -= 1
@@ -255,6 +261,7 @@ class BlockWalk:
             return self.outcomes[before]
         found = self.outcomes[before] = BlockCost()
         iterations = _find_iterations(loop, known)
+        found.iterations[IdentityKey(loop)] = len(iterations)
         # By the values that decide a path: those of one of its iterations, and how many take it. A persistent block
         # runs many tiles, whose loops have few lengths.
         paths: dict[frozenset[tuple[tile.Var, int]], tuple[KnownValues, int]] = {}

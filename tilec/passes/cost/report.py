@@ -9,7 +9,8 @@ from functools import cache, partial
 from typing import Literal
 
 from tilec.ir.tile import For, Stmt, TileOp, walk_statements
-from tilec.passes.cost.block_time import BlockTimer
+from tilec.passes.cost.block_time import BlockCode, BlockTimer, MachineInterval, add_machine_code
+from tilec.passes.cost.count_dram_reads import count_repeated_bytes
 from tilec.passes.cost.kernel import (
     COMPUTE_SLOTS,
     REREAD,
@@ -43,6 +44,7 @@ from tilec.passes.cost.model import (
 from tilec.passes.grid.persistent import replace_dynamic_by_static_stride
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import ScheduledLoop
+from tilec.sched.schedule import Status
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.target.table import Target
@@ -50,20 +52,15 @@ from tilec.target.table import Target
 Limit = Literal["compute", "DRAM"]
 
 
-@dataclass(frozen=True, slots=True)
-class MachineInterval:
-    """An iteration of a loop in machine code: the `cycles` of a warp of its slowest role by the assembler's schedule,
-    `stalls` of them by the instructions' stall counts alone, and the `instructions` of it."""
-
-    cycles: int
-    stalls: int
-    instructions: int
-
-
 UNFILLED_STALLS = 74
 """Of 100 cycles that stall counts keep a warp from issuing, those in which warps of other warpgroups do not issue
 either, where warpgroups alternate. Fitted to flash_attention with heads of 64 and 128, as decided, with
 --no-split-loops and with --no-overlap, on an H200 (benchmarks/results/h200-2026-11-27): 70 to 79."""
+
+
+IN_ORDER: tuple[Status, ...] = ("given", "serial")
+"""Schedules that overlap no iterations. Their intervals count products of all warpgroups; but a warpgroup waits for its
+own, while the others are elsewhere in their iterations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,14 +210,14 @@ def build_report(
     assumes_sizes: bool = False,
     intervals: Mapping[int, MachineInterval] | None = None,
     dram_reads: int | None = None,
-    straight: MachineInterval | None = None,
+    code: BlockCode | None = None,
 ) -> Report:
     """Predict a kernel as it was built, from the blocks that are launched (None: known at launch only), the threads and
     bytes of shared memory of one, and the registers of a thread. `sizes` are those that the kernel learns at launch;
     `assumes_sizes`: it has some, and they are unknown. `contents` are those of tensors that decide how often loops
     run, `intervals` what is known of the machine code of scheduled loops, by their lines. `dram_reads` are the
-    bytes that the blocks read from DRAM in their order; None if each byte counts once. `straight` is the machine
-    code of a kernel without loops."""
+    bytes that the blocks read from DRAM in their order; None if each byte counts once. `code` is the machine code
+    outside of scheduled loops, where it is known."""
     kernel, sms = replace_dynamic_by_static_stride(assignment.kernel, target), target.limit("sms")
     if kernel is not assignment.kernel:
         assignment = replace(assignment, kernel=kernel)
@@ -237,14 +234,21 @@ def build_report(
     inner = find_innermost_loops(assignment)
     of_levels = BlockWalk(assignment, target, inner, sizes, contents)
     blocks = [of_levels.walk_block(place) for place in spots]
+    if code is not None:
+        add_code = partial(add_machine_code, code=code, intervals=intervals or {}, warps=threads // 32)
+        blocks, scheduled_blocks = _change_blocks(add_code, blocks), _change_blocks(add_code, scheduled_blocks)
 
     loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
     moved = 0 if grid is None else count_moved_bytes(kernel, loaded, sizes)
     missed = min(dram_reads, loaded) if dram_reads is not None and loaded >= REREAD * moved else 0
-    launch, where = Launch(ctas, together, loaded, moved, missed), build_machine(target, loaded, moved)
+    repeated = 0 if grid is None else count_repeated_bytes(kernel, ctas, sms * together, target.limit("l2_bytes"))
+    launch, where = Launch(ctas, together, loaded, moved + repeated, missed), build_machine(target, loaded, moved)
 
     def count_stages(loop: For) -> int:
         return count_versions_under_way(by_loop.get(IdentityKey(loop)))
+
+    # Warps that are all alike wait for each other in every iteration.
+    warpgroups = max(kernel.threads // 128, 1) if assignment.form == "warp_specialised" else 1
 
     def count_scheduled_cycles(loop: For, trip_count: int, neighbours: int) -> int:
         """Return the cycles of a loop by its schedule; alternating warpgroups and its machine code may take longer."""
@@ -252,28 +256,23 @@ def build_report(
         groups = by_loop[IdentityKey(loop)].loop.groups
         if groups > 1:
             cost = replace(cost, ii=cost.ii + PING_PONG_CYCLES)
-        if (code := (intervals or {}).get(loop.span.line)) is not None:
+        elif by_loop[IdentityKey(loop)].schedule.status in IN_ORDER:
+            products = count_held_by_slot(by_loop[IdentityKey(loop)]).get(TENSOR_SLOT, 0)
+            cost = replace(cost, ii=max(cost.busy, cost.ii - products * (warpgroups - 1) // warpgroups))
+        if (interval := (intervals or {}).get(loop.span.line)) is not None:
             if groups > 1:
                 products = count_held_by_slot(by_loop[IdentityKey(loop)]).get(TENSOR_SLOT, 0) // groups
-                cost = replace(cost, ii=max(cost.ii, products + code.stalls * groups * UNFILLED_STALLS // 100))
-            issue = code.instructions * kernel.threads // 32 // SCHEDULERS
-            cost = replace(cost, ii=max(cost.ii, code.cycles, issue), busy=max(cost.busy, issue))
+                cost = replace(cost, ii=max(cost.ii, products + interval.stalls * groups * UNFILLED_STALLS // 100))
+            issue = interval.held * kernel.threads // 32 // SCHEDULERS
+            cost = replace(cost, ii=max(cost.ii, interval.cycles, issue), busy=max(cost.busy, issue))
         return count_cta_cycles([cost], neighbours)
 
     timer = BlockTimer(of_levels, count_stages, min(sms, max(ctas, 1)), where)
 
-    def count_straight_cycles(block: BlockCost, neighbours: int) -> int:
-        """Return the cycles of a block whose machine code is known and has no loops."""
-        assert straight is not None
-        issue = straight.instructions * threads // 32 // SCHEDULERS
-        computing = max(neighbours * issue, timer.count_computing_cycles(block, neighbours))
-        return timer.start_cycles + max(straight.cycles, computing)
-
     by_levels: Callable[[BlockCost, int], int] = partial(timer.count_block_cycles, timer.count_level_cycles)
     by_schedules: Callable[[BlockCost, int], int] = partial(timer.count_block_cycles, count_scheduled_cycles)
-    if straight is not None:
-        by_levels = by_schedules = count_straight_cycles
     levels = predict_blocks(_list_block_timers(by_levels, blocks), launch, where)
+    scheduled = predict_blocks(_list_block_timers(by_schedules, scheduled_blocks), launch, where)
     full = -(-min(ctas, sms * together) // sms)
     loops = []
     for loop in inner:
@@ -289,7 +288,7 @@ def build_report(
         tuple(fits.items()),
         tuple(loops),
         levels,
-        predict_blocks(_list_block_timers(by_schedules, scheduled_blocks), launch, where),
+        scheduled,
         _describe_bound(
             loops, [(each.around, by_levels(each, full)) for each in _list_distinct(blocks)], levels, launch, where
         ),
@@ -297,12 +296,18 @@ def build_report(
         moved // target.limit("dram_bytes_per_cycle"),
         grid is None,
         target.gpu,
-        min(_count_held_cycles(blocks, TENSOR_SLOT, ctas, target) / max(levels.cycles, 1), 1.0),
+        min(_count_held_cycles(blocks, TENSOR_SLOT, ctas, target) / max(levels.cycles, scheduled.cycles, 1), 1.0),
         read_clock(target),
         where.launch_cycles,
         assumes_sizes,
         tuple(sorted(of_levels.assumed.items())),
     )
+
+
+def _change_blocks(change: Callable[[BlockCost], BlockCost], blocks: Sequence[BlockCost]) -> list[BlockCost]:
+    """List the blocks as they are after a change; copies stay copies."""
+    changed = {IdentityKey(block): change(block) for block in _list_distinct(blocks)}
+    return [changed[IdentityKey(block)] for block in blocks]
 
 
 def _list_distinct(blocks: Iterable[BlockCost]) -> list[BlockCost]:

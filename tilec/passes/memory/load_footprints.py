@@ -32,7 +32,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LoadFootprint:
-    """The part of a tensor that one block reads through one copy: `bytes`, in all iterations of the loops around it.
+    """The part of a `tensor` that one block reads through one copy: `bytes`, in all iterations of the loops around it.
     Blocks read the same part if their indices along `axes` agree; along the axes in `shared`, blocks of a cluster load
     it together. `likely_axes` leave out those along which data select one element of a dimension, such as the matrix of
     an expert, once and for all: neighbours select the same one as a rule. Where data select anew in every iteration,
@@ -44,6 +44,7 @@ class LoadFootprint:
     shared: str = ""
     likely_axes: str = ""
     is_gathered: bool = False
+    tensor: str = ""
 
 
 def _list_own_indices(source: Region, known: _VariableAxes) -> Iterator[Expr]:
@@ -133,4 +134,6 @@ def _find_footprints(
                 axes = "".join(sorted(known.find_axes(*source.start)))
                 likely_axes = "".join(sorted(known.find_axes(*_list_own_indices(source, known))))
                 gathers = any(known.depends_on_data(each) and known.differs_in_loop(each) for each in source.start)
-                yield LoadFootprint(tile.buffer.name, axes, size, get_multicast_axes(stmt), likely_axes, gathers)
+                yield LoadFootprint(
+                    tile.buffer.name, axes, size, get_multicast_axes(stmt), likely_axes, gathers, source.buffer.name
+                )

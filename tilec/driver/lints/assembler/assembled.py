@@ -114,7 +114,8 @@ def find_long_intervals(file: FileState) -> Iterator[Diagnostic]:
         return
     from tilec.driver.machine_code import find_loop_codes, select_slowest_roles
 
-    for one in select_slowest_roles(find_loop_codes(file.kernels, file.ptx, file.cubin.cubin, file.source)):
+    codes = find_loop_codes(file.kernels, file.ptx, file.cubin.cubin, file.source)
+    for one in select_slowest_roles([code for code in codes if not code.code.inner]):
         waited = _sum_waits_by_kind(one.interval)
         if one.excess > MAX_INTERVAL_RATIO and sum(waited.values()) > (MAX_INTERVAL_RATIO - 1) * one.ii:
             kind = max(waited, key=lambda kind: waited[kind])
