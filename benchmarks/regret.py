@@ -40,7 +40,10 @@ RESULTS = gpu_cases.ROOT / "benchmarks" / "results"
 DIFFERENT = 0.05
 """A smaller difference between two measured times says nothing about a model."""
 BASE = "as decided"
-UNRECORDED = {"versions": "as many as the schedule asks for"}
+UNRECORDED = {
+    "versions": ("as many as the schedule asks for",),
+    "iterations": ("overlapped", "one after the other"),  # of which roles say the same
+}
 """What was decided before the decision had a name: files of results are compared without it."""
 GIVEN = ("--consumer-warpgroups", "-O2")
 """Options for what the compiler does not decide."""
@@ -114,7 +117,9 @@ def compile_variant(case: Mapping[str, Any], label: str, gpu: str | None) -> tup
     except (CompileError, gpu_cases.click.ClickException):
         return None
     decisions = {
-        what: chosen for what, chosen in gpu_cases.describe_decisions(built).items() if chosen != UNRECORDED.get(what)
+        what: chosen
+        for what, chosen in gpu_cases.describe_decisions(built).items()
+        if chosen not in UNRECORDED.get(what, ())
     }
     return decisions, report.at(report.predicted)
 

@@ -7,9 +7,8 @@ from test_sass_loops import BRA, EXIT, FFMA, LDG, branch, made
 
 from tilec.sass.block_code import CodePart, add_inner_parts, measure_code_parts
 from tilec.sass.cubin import Function
-from tilec.sass.latencies import Latencies
+from tilec.sass.latencies import Latencies, count_pipe_cycles
 from tilec.sass.loops import PtxLoop, find_ptx_loops
-from tilec.sass.pipes import count_pipe_cycles
 from tilec.target.table import load_target
 
 IADD3, IMAD, MUFU = 0x210, 0x224, 0x308
@@ -17,7 +16,7 @@ HOPPER = Latencies(load_target("sm_90a"))
 
 
 def test_parts_are_those_of_the_innermost_loop() -> None:
-    """Three cycles before the loops, 5 + 5 an outer iteration, 2 + 5 an inner one; what is behind the end is no part."""
+    """Three cycles before the loops, 5 + 5 an outer iteration, 2 + 5 an inner one; none are behind the end."""
     code = (
         made(0, FFMA, 3),
         made(1, FFMA, 5, line=9),
@@ -66,8 +65,8 @@ def test_loops_inside_count_as_often_as_they_run() -> None:
     ],
 )
 def test_a_counter_says_how_often_a_loop_runs(end: str, count: int | None) -> None:
-    ptx = f".visible .entry k(\n)\n{{\n    .loc 1 4 9\n$L1_loop:\n    mov.b32 %r7, 1;\n    {end}\n    @%p1 bra $L1_loop;\n"
-    (loop,) = find_ptx_loops(ptx)
+    head = ".visible .entry k(\n)\n{\n    .loc 1 4 9\n$L1_loop:\n    mov.b32 %r7, 1;\n"
+    (loop,) = find_ptx_loops(f"{head}    {end}\n    @%p1 bra $L1_loop;\n")
     assert loop.trip_count == count
 
 

@@ -22,11 +22,11 @@ from tilec.support.resources import target_stem
 from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
-    from tilec.driver.machine_code import LoopCode
     from tilec.ir.manifest import Manifest
     from tilec.ir.tile import Kernel
     from tilec.ir.warp import Program
     from tilec.passes.cost.known_values import Contents
+    from tilec.passes.cost.machine_code import LoopCode
     from tilec.passes.cost.report import Report
     from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.ptx.assemble import EntryReport
@@ -216,20 +216,14 @@ def build_reports(
     `contents` are those of tensors that decide how often loops run. Without sizes and contents the prediction says what
     it assumes. `codes` is the machine code of its loops, read from the cubin if it is not given.
     """
-    from math import prod
-
     from tilec.driver.launch_sizes import launch_sizes
-    from tilec.driver.machine_code import find_block_code, select_slowest_roles
-    from tilec.passes.cost.block_time import MachineInterval
-    from tilec.passes.cost.report import build_report
-    from tilec.passes.loop.build_problem import ScheduledLoop
+    from tilec.passes.cost.built_kernel import AssembledKernel, report_assembled_kernel
 
     _check_contents(library, contents or {})
     registers = {entry.name: entry.registers for entry in library.entries}
-    slowest = list(select_slowest_roles(find_library_loop_codes(library) if codes is None else codes))
+    codes = find_library_loop_codes(library) if codes is None else codes
     found = []
     for planned, manifest in zip(library.plans, library.manifests, strict=True):
-        schedules = [ScheduledLoop(p.loop, p.solution.schedule) for p in planned.loops]
         names = {scalar.name for scalar in manifest.scalars}
         own = {name: size for name, size in (sizes or {}).items() if name in names or len(library.manifests) == 1}
         known = launch_sizes(manifest, {}, own) if own else {}
@@ -237,24 +231,9 @@ def build_reports(
         grid = manifest.blocks(known) if is_grid_known else None
         if grid is not None and 0 in grid:
             raise_error("wrong-launch", f"{manifest.entry} has no blocks for these sizes")
-        threads, smem, of_thread = prod(manifest.block), manifest.dynamic_smem, registers[manifest.entry]
-        assumes_sizes = not known and bool(manifest.size_scalars())
-        kernel = planned.assignment, schedules, planned.target, grid, threads, smem, of_thread, known
-        intervals = {
-            code.place.line: MachineInterval(round(code.interval.cycles), round(code.interval.issue), code.held)
-            for code in slowest
-            if code.kernel == manifest.entry
-        }
-        found.append(
-            build_report(
-                *kernel,
-                contents,
-                assumes_sizes=assumes_sizes,
-                intervals=intervals,
-                dram_reads=None if known else planned.work.dram_reads,
-                code=find_block_code(planned.work, library.ptx, library.cubin),
-            )
-        )
+        of_thread = registers[manifest.entry]
+        kernel = AssembledKernel(planned.work, manifest, library.ptx, library.cubin, of_thread, codes)
+        found.append(report_assembled_kernel(kernel, grid, known, contents))
     return tuple(found)
 
 
@@ -298,7 +277,7 @@ def find_library_loop_codes(library: Library) -> tuple[LoopCode, ...]:
 
     Returns nothing for a library without kernels.
     """
-    from tilec.driver.machine_code import find_loop_codes as read
+    from tilec.passes.cost.machine_code import find_loop_codes as read
 
     works = [planned.work for planned in library.plans]
     return read(works, library.ptx, library.cubin, works[0].source) if works else ()

@@ -226,9 +226,16 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Choice("choose-subtile", decides=("subtile",), switches=("--subtile",)),
     Choice(
         "choose-stages-by-occupancy",
-        gives="layout",
         decides=("stages", "versions"),
         switches=_OCCUPANCY,
+        when=_MAY_LIMIT_STAGES,
+    ),
+    Choice(
+        "choose-iterations",
+        gives="layout",
+        writes=_STATE,
+        decides=("iterations",),
+        switches=("--pipeline-strategy",),
         when=_MAY_LIMIT_STAGES,
     ),
     Choice("choose-ping-pong", decides=("ping-pong",), switches=("--no-ping-pong",)),

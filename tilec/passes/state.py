@@ -66,6 +66,10 @@ class SearchState:
     divided: tuple[LoopProblem, ...] = ()
 
 
+_ASKED_STRATEGIES: tuple[tuple[str, Strategy], ...] = (("serial", "none"), ("unspecialised", "unspecialize"))
+"""What a kernel may ask for, and the strategy that is; the first counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class KernelState:
     """The state of one kernel. `source_kernel` is the source's with folded constants, and `kernel` the rewritten one;
@@ -100,9 +104,10 @@ class KernelState:
 
     @property
     def strategy(self) -> Strategy:
-        """Return the command line's pipeline strategy; "unspecialize" if that is auto and the kernel asks for it."""
-        is_auto = self.options.pipeline_strategy == "auto"
-        return "unspecialize" if is_auto and "unspecialised" in self.kernel.asks else self.options.pipeline_strategy
+        """Return the command line's pipeline strategy; the one that the kernel asks for if that is auto."""
+        if self.options.pipeline_strategy == "auto":
+            return next((asked for ask, asked in _ASKED_STRATEGIES if ask in self.kernel.asks), "auto")
+        return self.options.pipeline_strategy
 
     @property
     def selection(self) -> MechanismSelection:

@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterable, Sequence
 from tilec.sass.cubin import Function
 from tilec.sass.instruction import Instruction
 from tilec.sass.issue import WarpReplay, build_steps, sum_stalls
-from tilec.sass.latencies import Latencies
+from tilec.sass.latencies import Latencies, count_pipe_cycles
 from tilec.sass.loops import Loop, PtxLoop, find_loops
-from tilec.sass.pipes import count_pipe_cycles
 from tilec.support.records import dataclass
 
 _REPLAYED_ITERATIONS = 3

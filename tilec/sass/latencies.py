@@ -1,4 +1,5 @@
-"""The latencies of results of machine code, from the rows of a target file.
+"""The latencies of results of machine code, from the rows of a target file, and how long its instructions keep the
+pipes of a scheduler.
 
 The assembler's schedule leaves variable latencies to scoreboards. They are the only numbers of the target file that
 enter the interval of a machine-code loop.
@@ -6,7 +7,10 @@ enter the interval of a machine-code loop.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from functools import cache
+from typing import Literal
 
 from tilec.sass.instruction import Instruction
 from tilec.sass.opcodes import OpcodeKind
@@ -91,3 +95,41 @@ def _build_product_latency(price: Timing) -> ResultLatency:
     """Return a product's latency, the cycles it occupies the tensor cores, and the difference as its reading time."""
     held = max((cycles for slot, cycles, _ in price.uses if slot == "tc_and_mma"), default=0)
     return ResultLatency(price.latency, price.latency - held, held)
+
+
+# ---- pipes -----------------------------------------------------------------------------------------------------------
+
+Pipe = Literal["integer", "multiply", "float", "special"]
+"""The pipes of a scheduler, which issues one instruction a cycle; but a pipe of 16 lanes is busy with a warp's
+instruction for two."""
+_PIPE_NAMES: dict[Pipe, str] = {
+    "integer": """
+        F2FP FMNMX FMNMX3 FSEL FSETP HMNMX2 I2FP IABS IADD3 IMNMX ISETP LEA LOP3 MOV P2R PLOP3 PRMT SEL SGXT SHF VIADD
+        VIADDMNMX VIMNMX VIMNMX3 VOTE
+    """,
+    "multiply": "IMAD",
+    "float": "FADD FFMA FMUL HADD2 HFMA2 HMUL2",
+    "special": "F2I FRND I2F MUFU POPC",
+}
+_PIPE_OF_NAME: dict[str, Pipe] = {name: pipe for pipe, names in _PIPE_NAMES.items() for name in names.split()}
+_INTEGER_CYCLES, _SPECIAL_CYCLES = 2, 8
+"""Cycles for which a warp's instruction keeps pipes of 16 and of 4 lanes, a quarter of what the CUDA C++ Programming
+Guide gives for a multiprocessor (throughput of native arithmetic instructions). Integer products take half of the lanes of
+float arithmetic where that has 32, all of them where it has 16."""
+
+
+def count_pipe_cycles(code: Iterable[Instruction], float_cycles: int) -> int:
+    """Return the cycles for which a warp's instructions keep the busiest pipe, or their scheduler, of which a float
+    operation takes `float_cycles`."""
+    names = Counter(one.name for one in code)
+    uses: Counter[Pipe] = Counter()
+    for name, times in names.items():
+        if (pipe := _PIPE_OF_NAME.get(name)) is not None:
+            uses[pipe] += times
+    return max(
+        names.total(),
+        _INTEGER_CYCLES * uses["integer"],
+        _INTEGER_CYCLES * uses["multiply"],
+        float_cycles * (uses["multiply"] + uses["float"]),
+        _SPECIAL_CYCLES * uses["special"],
+    )

@@ -69,6 +69,10 @@ def _ask_for_roles(state: KernelState, explore: Explorer) -> Question[KernelStat
     if assignment.form != "warp_specialised":
         in_order = ", loops one iteration after the other" if loops and assignment.form == "serial" else ""
         alike = Candidate(f"{_ALIKE}{in_order}", keep_state)
+        if "serial" in state.kernel.asks:
+            return make_ruled_question(
+                "roles", "the compiler", "more blocks share a multiprocessor (iterations)", alike
+            )
         if assignment.why_alike is not None:
             return make_ruled_question("roles", "the compiler", assignment.why_alike, alike)
         if options.pipeline_strategy == "auto":

@@ -19,7 +19,7 @@ from tilec.passes.choices.question import Candidate, Outcome, Question, Question
 from tilec.passes.cost.estimate import DoesNotFit, StageOption, estimate_registers, predict_by_stages
 from tilec.passes.cost.kernel import read_occupancy_limits
 from tilec.passes.cost.model import count_ctas_by_resource
-from tilec.passes.cost.report import build_report, count_versions_under_way
+from tilec.passes.cost.report import Report, build_report, count_versions_under_way
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import ScheduledLoop
 from tilec.passes.scheduling.solve_loops import plan_loops
@@ -100,7 +100,7 @@ def _ask_for_versions(state: KernelState, planned: KernelState, explore: Explore
     memory limits the blocks, or where the tiles do not fit into so little."""
     if not planned.loops or any(loop.loop.loop.stage is not None for loop in planned.loops):
         return None
-    fits = _count_fitting_blocks(planned)
+    fits = count_fitting_blocks(planned)
     together = fits.pop("shared memory")
     if not 0 < together < min(fits.values()):
         return None
@@ -111,7 +111,7 @@ def _ask_for_versions(state: KernelState, planned: KernelState, explore: Explore
         fewer = replace(plan_loops(replace(state, target=closer), explore), target=state.target)
     except CompileError:
         return None
-    if _count_fitting_blocks(fewer)["shared memory"] <= together:
+    if count_fitting_blocks(fewer)["shared memory"] <= together:
         return None
     now = Candidate("as many as the schedule asks for", lambda: planned, "--no-stages-by-occupancy")
     room = Candidate(f"as many as leave room for {together + 1} blocks", lambda: fewer)
@@ -135,7 +135,7 @@ def _count_planned_bytes(planned: KernelState) -> int:
     return sum(tiles.values())
 
 
-def _count_fitting_blocks(planned: KernelState) -> dict[str, int]:
+def count_fitting_blocks(planned: KernelState) -> dict[str, int]:
     """Return how many blocks each resource of a multiprocessor has room for."""
     assignment, target = planned.assignment, planned.target
     return count_ctas_by_resource(
@@ -146,12 +146,12 @@ def _count_fitting_blocks(planned: KernelState) -> dict[str, int]:
     )
 
 
-def _predict_cycles(planned: KernelState) -> int:
-    """Return the predicted cycles of a kernel with scheduled loops."""
+def report_planned_kernel(planned: KernelState) -> Report:
+    """Predict the time of a kernel with scheduled loops that is not emitted yet."""
     assignment, target = planned.assignment, planned.target
     extents = [extent for extent in assignment.kernel.grid if isinstance(extent, int)]
     x, y, z = (*extents, 1, 1, 1)[:3]
-    report = build_report(
+    return build_report(
         assignment,
         [loop.scheduled for loop in planned.loops],
         target,
@@ -160,6 +160,11 @@ def _predict_cycles(planned: KernelState) -> int:
         _count_planned_bytes(planned),
         estimate_registers(assignment, target),
     )
+
+
+def _predict_cycles(planned: KernelState) -> int:
+    """Return the predicted cycles of a kernel with scheduled loops."""
+    report = report_planned_kernel(planned)
     return report.scale_to_clock(report.predicted)
 
 

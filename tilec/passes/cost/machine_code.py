@@ -12,9 +12,8 @@ from tilec.passes.cost.block_time import BlockCode
 from tilec.sass.block_code import add_inner_parts, measure_code_parts
 from tilec.sass.cubin import Function, read_functions
 from tilec.sass.issue import WarpInterval, WarpWait, measure_loop_interval
-from tilec.sass.latencies import Latencies
+from tilec.sass.latencies import Latencies, count_pipe_cycles
 from tilec.sass.loops import Loop, PtxLoop, find_loop_of_ptx, find_loops, find_ptx_loops, select_kernel_loops
-from tilec.sass.pipes import count_pipe_cycles
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span

@@ -1,0 +1,87 @@
+"""Decision: one iteration after the other, where versions of tiles keep a block out of a multiprocessor.
+
+Iterations that overlap hide latencies within a block, blocks of one multiprocessor hide each other's. Which of the two
+is worth more, where a loop has few iterations, depends on the code around them: so both forms are assembled, where
+neither is clearly better, and compared by their machine code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+from tilec.analysis.rings import find_pipelined_loops
+from tilec.ir.tile import walk_statements
+from tilec.ops.products.gemm import Gemm
+from tilec.passes.choices.choose_stages_by_occupancy import count_fitting_blocks, report_planned_kernel
+from tilec.passes.choices.question import Candidate, Outcome, Question
+from tilec.passes.cost.built_kernel import predict_emitted_kernel
+from tilec.passes.state import Explorer, KernelState
+from tilec.support.diagnostics import CompileError
+
+LEAST_GAIN = Fraction(1, 10)
+"""The fraction of the predicted cycles to save: the mean error of the model."""
+MOST_LOSS = Fraction(1, 4)
+"""By how much one iteration after the other may be slower before anything is assembled. For the H200's mamba chunk scan
+the model says 3 % slower then, and 19 % faster by its machine code; measured are 15 %."""
+
+
+def choose_iterations(state: KernelState, explore: Explorer) -> Question[KernelState] | None:
+    """Ask whether the iterations of a kernel's loops overlap. None where shared memory keeps no block out, where loops
+    only move tiles, or where one iteration after the other is clearly slower."""
+    if state.options.pipeline_strategy != "auto" or state.search.before_layouts is None or not _may_be_faster(state):
+        return None
+    serial = _lay_out_serially(state.search.before_layouts, explore)
+    if serial is None:
+        return None
+    blocks, room = (count_fitting_blocks(each)["shared memory"] for each in (state, serial))
+    now, then = (report_planned_kernel(each) for each in (state, serial))
+    if room <= blocks or then.at(then.predicted) > (1 + MOST_LOSS) * now.at(now.predicted):
+        return None
+
+    def predict_cycles(considered: KernelState) -> int | None:
+        """Return the cycles of a kernel by its machine code; None if it cannot be assembled."""
+        try:
+            return predict_emitted_kernel(explore(considered, "emit-ptx"))
+        except CompileError:
+            return None
+
+    def explain_outcome(outcome: Outcome) -> str:
+        """Return why iterations overlap or not, in words."""
+        rooms = f"{blocks} blocks share a multiprocessor; without versions of tiles {room} would"
+        return rooms if outcome.chosen == overlapped.answer else f"{room} blocks share a multiprocessor, not {blocks}"
+
+    overlapped = Candidate("overlapped", lambda: state, "--pipeline-strategy unspecialize")
+    one_by_one = Candidate("one after the other", lambda: serial, "--pipeline-strategy none")
+    return Question(
+        "iterations", (overlapped, one_by_one), price=predict_cycles, explain=explain_outcome, least_gain=LEAST_GAIN
+    )
+
+
+def _may_be_faster(state: KernelState) -> bool:
+    """Return whether shared memory keeps a block out of a multiprocessor, of a grid with more blocks than that, and
+    products and not memory take the time."""
+    loops = find_pipelined_loops(state.assignment.kernel.body)
+    if not state.loops or any(loop.stage is not None for loop in loops):
+        return False
+    if not any(isinstance(stmt, Gemm) for loop in loops for stmt in walk_statements(loop.body)):
+        return False
+    fits = count_fitting_blocks(state)
+    blocks = fits.pop("shared memory")
+    if not 0 < blocks < min(fits.values()):
+        return False
+    report = report_planned_kernel(state)
+    is_many_waves = not report.is_one_wave and report.ctas > blocks * state.target.limit("sms")
+    return is_many_waves and report.at(report.limits) < (1 - LEAST_GAIN) * report.at(report.predicted)
+
+
+def _lay_out_serially(before: KernelState, explore: Explorer) -> KernelState | None:
+    """Return the kernel whose loops take one iteration after the other, with layouts and decisions; None if there is no
+    such kernel."""
+    kernel = replace(before.kernel, asks=tuple(sorted({*before.kernel.asks, "serial"})))
+    try:
+        made = explore(replace(before, kernel=kernel, layouts=None), "choose-subtile")
+    except CompileError:
+        return None
+    decisions = {decision.what: decision for decision in made.decisions}  # those of rows that ran again count once
+    return replace(made, decisions=tuple(decisions.values()))
