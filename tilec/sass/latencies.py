@@ -114,8 +114,8 @@ _PIPE_NAMES: dict[Pipe, str] = {
 _PIPE_OF_NAME: dict[str, Pipe] = {name: pipe for pipe, names in _PIPE_NAMES.items() for name in names.split()}
 _INTEGER_CYCLES, _SPECIAL_CYCLES = 2, 8
 """Cycles for which a warp's instruction keeps pipes of 16 and of 4 lanes, a quarter of what the CUDA C++ Programming
-Guide gives for a multiprocessor (throughput of native arithmetic instructions). Integer products take half of the lanes of
-float arithmetic where that has 32, all of them where it has 16."""
+Guide gives for a multiprocessor (throughput of native arithmetic instructions). Integer products take half of the lanes
+of float arithmetic where that has 32, all of them where it has 16."""
 
 
 def count_pipe_cycles(code: Iterable[Instruction], float_cycles: int) -> int:

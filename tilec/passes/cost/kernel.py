@@ -144,14 +144,11 @@ class BlockWalk:
     def walk_block(self, place: Sequence[int]) -> BlockCost:
         """Return the work of a block. Explicit roles run side by side: the block takes as long as the longest."""
         if self.assignment.roles:
-            by_name = {var.name: size for var, size in self.sizes.items()}
-            roles = [
-                RoleWalk(part.assignment, self.target, (), by_name, self.given).walk_block(place)
-                for part in self.assignment.roles
-            ]
-            slots = dict.fromkeys(slot for role in roles for slot in role.held)
-            held = {slot: sum(role.held.get(slot, 0) for role in roles) for slot in slots}
-            return BlockCost({}, max(role.around for role in roles), sum(role.loaded for role in roles), held)
+            roles = [walk.walk_block(place) for walk in self.role_walks]
+            path: object = tuple(map(IdentityKey, roles))
+            if path not in self.blocks:
+                self.blocks[path] = _join_roles(roles)
+            return self.blocks[path]
         kernel = self.assignment.kernel
         at_block = {**self.sizes, **dict(zip(kernel.block_vars, place, strict=False))}
         known = KnownValues({**self.assumed, **self.given}, at_block)
@@ -159,10 +156,16 @@ class BlockWalk:
         for bind in binds:
             known.bind(bind)
         path = frozenset((var, at) for var, at in known.variables.items() if var in self.deciding_variables)
-        if self.given or path not in self.blocks:
+        if path not in self.blocks:
             self.blocks[path] = BlockCost()
             self.walk_body(kernel.body[len(binds) :], known, self.blocks[path])
         return self.blocks[path]
+
+    @cached_property
+    def role_walks(self) -> list[BlockWalk]:
+        """The walks through the roles of the kernel's author."""
+        sizes = {var.name: size for var, size in self.sizes.items()}
+        return [RoleWalk(part.assignment, self.target, (), sizes, self.given) for part in self.assignment.roles]
 
     @cached_property
     def deciding_variables(self) -> frozenset[tile.Var]:
@@ -347,6 +350,13 @@ class RoleWalk(BlockWalk):
         return price.busy if is_asynchronous(stmt) else price.cycles
 
 
+def _join_roles(roles: Sequence[BlockCost]) -> BlockCost:
+    """Return the work of a block whose roles run side by side."""
+    slots = dict.fromkeys(slot for role in roles for slot in role.held)
+    held = {slot: sum(role.held.get(slot, 0) for role in roles) for slot in slots}
+    return BlockCost({}, max(role.around for role in roles), sum(role.loaded for role in roles), held)
+
+
 def _list_leading_binds(body: tuple[tile.Stmt, ...]) -> list[tile.Bind]:
     """List the definitions that a body begins with."""
     binds: list[tile.Bind] = []
@@ -358,7 +368,8 @@ def _list_leading_binds(body: tuple[tile.Stmt, ...]) -> list[tile.Bind]:
 
 
 def _find_deciding_variables(statements: tuple[tile.Stmt, ...]) -> frozenset[tile.Var]:
-    """Return the variables on which the bounds and conditions in these statements depend, also through definitions."""
+    """Return the variables on which the bounds and conditions in these statements depend, also through definitions and
+    scalars that they assign."""
     deciding: set[tile.Var] = set()
     binds: list[tile.Bind] = []
     for stmt in tile.walk_statements(statements):
@@ -369,6 +380,8 @@ def _find_deciding_variables(statements: tuple[tile.Stmt, ...]) -> frozenset[til
                 deciding |= tile.find_variables(condition)
             case tile.Bind():
                 binds.append(stmt)
+            case tile.Store(value=value) if find_scalar_store(stmt):
+                deciding |= tile.find_variables(value)
             case _:
                 pass
     for bind in reversed(binds):
