@@ -352,17 +352,11 @@ define_operation(
         """,
         _check_scale_copy,
     ),
+    demand=list_no_demands,
+    lower=lambda op, context: (
+        warp.TensorCopy(op.source.buffer, op.destination.buffer, op.leader, cursors=context.cursors, span=op.span),
+    ),
 )
-
-
-@attach_facet(ScaleCopy, "lower")
-def lower_scale_copy(op: ScaleCopy, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower a copy of scales to one tcgen05.cp issued by the leader."""
-    source, destination = (r.buffer for r in op.regions)
-    return (warp.TensorCopy(source, destination, op.leader, cursors=context.cursors, span=op.span),)
-
-
-attach_facet(ScaleCopy, "demand")(list_no_demands)
 
 
 @attach_facet(ScaledGemm, "agrees")

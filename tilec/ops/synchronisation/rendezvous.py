@@ -134,6 +134,7 @@ define_operation(
     lambda op: Effects(op.regions, ()),
     _evaluate_rendezvous,
     *(_make_spelling(*item) for item in RENDEZVOUS.items()),
+    demand=list_no_demands,
 )
 
 
@@ -156,9 +157,6 @@ def lower_rendezvous(op: Rendezvous, context: LoweringContext) -> tuple[warp.Ope
             return (warp.GridControl("wait", span=op.span),)
         case _:
             return *waits, warp.GridControl("launch_dependents", span=op.span)
-
-
-attach_facet(Rendezvous, "demand")(list_no_demands)
 
 
 @attach_facet(Rendezvous, "agrees")
