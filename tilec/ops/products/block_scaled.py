@@ -207,12 +207,6 @@ def _read_step(call: Call, name: str, dtype: DType, k: int) -> Granularity:
     return cast(Granularity, step)
 
 
-def _list_scaled_gemm_effects(op: ScaledGemm) -> Effects:
-    """Return the effects of a block-scaled product: reads of all regions, a write of C."""
-    a, b, c, *scales = op.regions
-    return Effects((a, b, c, *scales), (c,))
-
-
 def decode_scales(
     words: NDArray[np.generic], rows: int, first: int, count: int, step: int, kind: str
 ) -> NDArray[np.floating]:
@@ -266,7 +260,7 @@ _PARAMETERS = (
 
 define_operation(
     ScaledGemm,
-    _list_scaled_gemm_effects,
+    lambda op: Effects(op.regions, (op.c,)),
     _evaluate_scaled_gemm,
     Spelling(
         Signature("T.tcgen05_gemm_blockscaled", _PARAMETERS),

@@ -8,7 +8,7 @@ of an element in other layouts hold parts of it here. T.reducer_init initialises
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tilec.ir import tile, warp
 from tilec.ir.expr import SMALL_FLOATS
@@ -21,7 +21,7 @@ from tilec.ops.language.signature import Argument, Call, Parameter, Signature, a
 from tilec.ops.language.values import EXPR_TYPES, Access, describe_value, show_shape
 from tilec.ops.lowering import LoweringContext, make_demand
 from tilec.ops.reductions.reduce import BITWISE_KINDS, count_crossing_warps
-from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
@@ -222,17 +222,10 @@ def _check_finalize_reducer(call: Call) -> tile.TileOp:
     return FinalizeReducer(source, destination, "sum", span=call.span)
 
 
-def _evaluate_finalize_reducer(op: FinalizeReducer, env: Environment) -> None:
-    """Copy the parts to the destination in numpy: the reference has one part of each element."""
-    parts, destination = op.regions
-    value: Any = env.read(parts)
-    env.write(destination, value)
-
-
 define_operation(
     FinalizeReducer,
-    lambda op: Effects(op.regions[:1], op.regions[1:]),
-    _evaluate_finalize_reducer,
+    list_move_effects,
+    lambda op, env: env.write(op.destination, env.read(op.parts)),
     Spelling(
         Signature(
             "T.finalize_reducer",
