@@ -10,7 +10,7 @@ from typing import Literal
 
 from tilec.ir.expr import SMALL_FLOATS, round_to
 from tilec.ir.tile import Const
-from tilec.ir.types import DType
+from tilec.ir.types import FLOAT16, FLOAT32, DType
 from tilec.ptx.module import FloatImm, Guard, Imm, Instruction, Item, Label, Loc, Operand, Reg, RegDecl
 from tilec.support.diagnostics import raise_error
 from tilec.support.source import NOWHERE, Span
@@ -141,27 +141,15 @@ def make_immediate(const: Const) -> Operand:
 
 
 def make_f32(value: float) -> FloatImm:
-    return FloatImm(int.from_bytes(struct.pack(">f", _clamp_to_f32(value)), "big"), 32)
-
-
-def _clamp_to_f32(value: float) -> float:
-    """Return the value, or an infinity if it overflows float32, which Python refuses to pack."""
-    limit = 3.4028235677973366e38
-    if value > limit or value < -limit:
-        return float("inf") if value > 0 else float("-inf")
-    return value
+    return FloatImm(int.from_bytes(struct.pack(">f", round_to(value, FLOAT32)), "big"), 32)
 
 
 def encode_half(value: float, dtype: DType) -> int:
     """Return the bits of a constant as float16 or bfloat16, rounded to nearest even; infinity beyond the range."""
-    if dtype.name == "float16":
-        if value == value and abs(value) != float("inf") and abs(value) >= 65520.0:
-            value = float("inf") if value > 0 else float("-inf")
-        return int.from_bytes(struct.pack(">e", value), "big")
-    bits = int.from_bytes(struct.pack(">f", _clamp_to_f32(value)), "big")
-    if value != value:
-        return 0x7FC0
-    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    rounded = round_to(value, dtype)
+    if dtype == FLOAT16:
+        return int.from_bytes(struct.pack(">e", rounded), "big")
+    return 0x7FC0 if math.isnan(value) else make_f32(rounded).bits >> 16
 
 
 def encode_small_float(value: float, dtype: DType) -> int:

@@ -28,8 +28,7 @@ from tilec.emu.races.races import StepAccesses
 from tilec.emu.scalar import bits, cvt, integers, moves, semantics
 from tilec.emu.tcgen05 import allocate, multiply, tcgen05
 from tilec.emu.tma import bulk, remote, tensormap_replace
-from tilec.emu.tma.asyncops import AsyncState
-from tilec.emu.tma.moments import EffectScheduler
+from tilec.emu.tma.asyncops import AsyncState, EffectScheduler
 from tilec.emu.tma.tensormap import Columns, TensorMap
 from tilec.emu.warp import matrix, mma, warps, wmma
 from tilec.emu.wgmma import wgmma

@@ -141,30 +141,22 @@ class _KernelParser:
         self.buffers = {b.name: b for b in declared if isinstance(b, tile.Buffer)}
         self.vars = {v.name: v for v in (*params, *block_vars, tile.THREAD, tile.WARPGROUP) if isinstance(v, tile.Var)}
         layouts, subtiles = tuple(self.read_layout_annotations()), tuple(self.read_subtiles())
-        cluster, raster, min_blocks = self.read_cluster(), self.read_raster(), self.read_min_blocks()
+        cluster = self.read_option(
+            _CLUSTER, lambda found, span: tile.Cluster((int(found[1]), int(found[2]), int(found[3])), span)
+        )
+        raster = self.read_option(
+            _RASTER, lambda found, span: tile.Raster(int(found[1] or 0), found[2] != "columns", span)
+        )
+        min_blocks = self.read_option(_MIN_BLOCKS, lambda found, span: tile.MinBlocks(int(found[1]), span))
         outputs = self.read_names("returns", tuple(p.name for p in params if isinstance(p, tile.Buffer)))
         asks = self.read_names("asks", get_args(tile.KernelOption))
         body = self.read_body(1)
         if self.at < len(self.lines):
             self.fail_at("no text may follow the kernel")
-        threads = int(match[4])
         return tile.Kernel(
-            match[1],
-            tuple(params),
-            grid,
-            block_vars,
-            threads,
-            tiles,
-            body,
-            header.span,
-            layouts,
-            outputs,
-            asks,
-            cluster,
-            raster,
-            subtiles,
-            min_blocks,
-        )
+            match[1], tuple(params), grid, block_vars, int(match[4]), tiles, body, header.span, layouts, outputs, asks,
+            cluster or tile.NO_CLUSTER, raster, subtiles, min_blocks,
+        )  # fmt: skip
 
     def take_line(self, pattern: re.Pattern[str]) -> tuple[re.Match[str], _SourceLine] | None:
         """Move past the next line and return its match, if it is in the heading and matches the pattern; else None, and
@@ -176,12 +168,10 @@ class _KernelParser:
         self.at += 1
         return match, line
 
-    def read_cluster(self) -> tile.Cluster:
-        """Return the cluster from a `cluster` line and move past it; `NO_CLUSTER` where the next line is none."""
-        if (taken := self.take_line(_CLUSTER)) is None:
-            return tile.NO_CLUSTER
-        found, line = taken
-        return tile.Cluster((int(found[1]), int(found[2]), int(found[3])), line.span)
+    def read_option(self, pattern: re.Pattern[str], make: Callable[[re.Match[str], Span], T]) -> T | None:
+        """Return the option that `make` makes of the next line and move past it; None where that does not match."""
+        taken = self.take_line(pattern)
+        return None if taken is None else make(taken[0], taken[1].span)
 
     def read_subtiles(self) -> Iterator[tile.Subtile]:
         """Yield, for each `subtile` line, the tile and the numbers of parts that it is split into."""
@@ -189,20 +179,6 @@ class _KernelParser:
             found, line = taken
             parts = tuple(map(int, found[2].split(", ")))
             yield tile.Subtile(self.find_buffer(ast.Name(found[1]), line), parts, line.span)
-
-    def read_raster(self) -> tile.Raster | None:
-        """Return the block order from a `raster` line and move past it; None where the next line is none."""
-        if (taken := self.take_line(_RASTER)) is None:
-            return None
-        found, line = taken
-        return tile.Raster(int(found[1] or 0), found[2] != "columns", line.span)
-
-    def read_min_blocks(self) -> tile.MinBlocks | None:
-        """Return the requested number of blocks from its line and move past it; None where the next line is none."""
-        if (taken := self.take_line(_MIN_BLOCKS)) is None:
-            return None
-        found, line = taken
-        return tile.MinBlocks(int(found[1]), line.span)
 
     def read_names(self, word: str, known: tuple[T, ...]) -> tuple[T, ...]:
         """Return the names on a line that begins with `word`, and move past it; empty without such a line, an error if

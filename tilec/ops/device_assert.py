@@ -8,7 +8,7 @@ from tilec.ir.types import BOOL
 from tilec.ops.form import Condition
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr
-from tilec.ops.lowering import Demand, LoweringContext, make_demand
+from tilec.ops.lowering import LoweringContext, make_demand
 from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_no_effects
 from tilec.support.diagnostics import raise_error
 from tilec.support.records import dataclass
@@ -59,6 +59,7 @@ DEVICE_ASSERT = define_operation(
         the line.""",
         _check_device_assert,
     ),
+    demand=lambda _, context: (make_demand("elementwise", ops=1, elements=context.threads, threads=context.threads),),
 )
 
 
@@ -67,9 +68,3 @@ def lower_device_assert(op: DeviceAssert, context: LoweringContext) -> tuple[war
     """Lower to a branch that traps where the condition does not hold."""
     stop = (warp.Trap(span=op.span),)
     return (warp.Branch(Unary("not", op.condition, BOOL), stop, cursors=context.cursors, span=op.span),)
-
-
-@attach_facet(DeviceAssert, "demand")
-def list_device_assert_demands(op: DeviceAssert, context: LoweringContext) -> tuple[Demand, ...]:
-    """Return the demand of one test in each thread."""
-    return (make_demand("elementwise", ops=1, elements=context.threads, threads=context.threads),)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Annotated
 
-from tilec.ir import warp
 from tilec.ir.affine import add_exprs
 from tilec.ir.expr import cast_expr, make_constant
 from tilec.ir.operations.fields import In
@@ -92,13 +91,8 @@ define_operation(
         """Set every element of `buffer`, a tensor, a tile or a box of one, to 0.""",
         _check_clear,
     ),
+    lower=lambda op, context: (build_elementwise(op.tile, op.value, context, op.span),),
 )
-
-
-@attach_facet(Fill, "lower")
-def lower_fill(op: Fill, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower a fill to one elementwise operation that stores the value."""
-    return (build_elementwise(op.regions[0], op.value, context, op.span),)
 
 
 @attach_facet(Fill, "demand")

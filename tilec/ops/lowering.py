@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from tilec.ir import tile
@@ -53,24 +54,17 @@ def list_no_demands(op: tile.TileOp, context: LoweringContext) -> tuple[Demand, 
     return ()
 
 
-def list_load_demands(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
-    """List the demand of loading `size` bytes from global or shared memory by `threads` threads; nothing for other
-    memory."""
-    return _list_access_demands({"global": "ld.global", "shared": "ld.shared"}, buffer, size, threads)
-
-
-def list_store_demands(buffer: tile.Buffer, size: int, threads: int) -> tuple[Demand, ...]:
-    """List the demand of storing `size` bytes to global or shared memory by `threads` threads; nothing for other
-    memory."""
-    return _list_access_demands({"global": "st.global", "shared": "st.shared"}, buffer, size, threads)
-
-
 def _list_access_demands(
     kinds: Mapping[tile.Scope, InstructionKind], buffer: tile.Buffer, size: int, threads: int
 ) -> tuple[Demand, ...]:
-    """List the demand of one access of the kind that `kinds` has for the buffer's memory; nothing if it has none."""
+    """List the demand of moving `size` bytes by `threads` threads, from or to global or shared memory; nothing for
+    other memory."""
     kind = kinds.get(buffer.scope)
     return () if kind is None else (make_demand(kind, bytes=size, threads=threads),)
+
+
+list_load_demands = partial(_list_access_demands, {"global": "ld.global", "shared": "ld.shared"})
+list_store_demands = partial(_list_access_demands, {"global": "st.global", "shared": "st.shared"})
 
 
 def make_tensor_map(global_region: tile.Region, buffer: tile.Buffer, context: LoweringContext) -> TensorMap:

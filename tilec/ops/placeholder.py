@@ -4,11 +4,10 @@ the statement and demands no instructions. Kernels cannot spell it, and a kernel
 
 from __future__ import annotations
 
-from tilec.ir import warp
 from tilec.ir.tile import Buffer, Stmt, TileOp
 from tilec.ops.form import Anywhere
-from tilec.ops.lowering import LoweringContext, list_no_demands
-from tilec.ops.registry import Effects, Environment, attach_facet, define_operation
+from tilec.ops.lowering import list_no_demands
+from tilec.ops.registry import Effects, Environment, define_operation
 from tilec.ops.synchronisation.sync import make_buffer_region
 from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
@@ -43,14 +42,8 @@ def _evaluate_refused(op: RefusedStatement, env: Environment) -> None:
 
 
 define_operation(
-    RefusedStatement, lambda op: Effects(op.touched[: op.reads], op.touched[op.reads :]), _evaluate_refused
+    RefusedStatement,
+    lambda op: Effects(op.touched[: op.reads], op.touched[op.reads :]),
+    _evaluate_refused,
+    demand=list_no_demands,
 )
-
-
-attach_facet(RefusedStatement, "demand")(list_no_demands)
-
-
-@attach_facet(RefusedStatement, "lower")
-def lower_refused(op: RefusedStatement, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Raise `InternalError`: a kernel with a wrong statement is never compiled."""
-    raise InternalError("a kernel with a mistake is compiled")

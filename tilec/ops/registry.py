@@ -8,6 +8,8 @@ demand      list_X_demands    instruction kinds and counts, which a target file 
 lower       lower_X           its operations of warp IR                                 } in the file or folder of
 agrees      verify_X          violations among its regions and attributes               } the operation
 
+A demand or a lowering of one line is given to `define_operation` itself.
+
 The fields of its class, a `TileOp`, are its form in tile IR.
 """
 
@@ -26,6 +28,9 @@ from tilec.support.records import dataclass
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from tilec.ir import warp
+    from tilec.ops.lowering import Demand, LoweringContext
 
     Array = NDArray[np.generic]
 
@@ -130,10 +135,18 @@ def register_operation(operation: Operation[Op]) -> Operation[Op]:
 
 
 def define_operation(
-    kind: type[Op], effects: Callable[[Op], Effects], reference: Callable[[Op, Environment], None], *spellings: Spelling
+    kind: type[Op],
+    effects: Callable[[Op], Effects],
+    reference: Callable[[Op, Environment], None],
+    *spellings: Spelling,
+    demand: Callable[[Op, LoweringContext], tuple[Demand, ...]] | None = None,
+    lower: Callable[[Op, LoweringContext], tuple[warp.Operation, ...]] | None = None,
 ) -> Operation[Op]:
-    """Register and return the operation of a class of tile IR, with its effects, its reference and its `T.*` names."""
-    return register_operation(Operation(kind, spellings, effects, reference))
+    """Register and return the operation of a class of tile IR, with its effects, its reference and its `T.*` names.
+    `demand` and `lower` are facets, as `attach_facet` attaches them."""
+    given: dict[Facet, Callable[..., Any] | None] = {"demand": demand, "lower": lower}
+    facets = {which: function for which, function in given.items() if function is not None}
+    return register_operation(Operation(kind, spellings, effects, reference, facets))
 
 
 def attach_facet(of: type[tile.TileOp], which: Facet) -> Callable[[FacetFunction], FacetFunction]:
@@ -152,11 +165,6 @@ def attach_facet(of: type[tile.TileOp], which: Facet) -> Callable[[FacetFunction
 def get_operation(name: str) -> Operation[Any]:
     """Return the registered operation of this name, which must exist."""
     return _OPERATIONS[name]
-
-
-def find_operation(name: str) -> Operation[Any] | None:
-    """Return the registered operation of this name; None if there is none."""
-    return _OPERATIONS.get(name)
 
 
 def list_operations() -> Iterator[Operation[Any]]:

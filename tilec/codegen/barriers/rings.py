@@ -39,7 +39,6 @@ class RingProtocol:
         with self.skip_uncounted_blocks(ring, state):
             self.wait(cursor, state, empty=True)
         full = address_ring_barrier(state, cursor.name, cursor.ring, empty=False)
-        # The first block of a pair announces the bytes of both.
         first = state.pair.is_first if ring.paired and state.pair is not None else None
         builder.emit("mbarrier.arrive.expect_tx.shared::cta.b64", Reg("_"), full, Imm(ring.bytes), guard=first)
         if state.leader is not None:

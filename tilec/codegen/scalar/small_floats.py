@@ -7,7 +7,6 @@ Both ways give the same bits. Rounding is to nearest even; too large numbers bec
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 from tilec.codegen.builder import Builder, RegisterClass, encode_half, make_f32
@@ -79,7 +78,7 @@ def emit_narrow(builder: Builder, value: Reg, dtype: DType, instructions: bool) 
     form = SMALL_FLOATS[dtype]
     bits = create("b32", "mov.b32", value)
     size = create("b32", "and.b32", bits, Imm(0x7FFFFFFF))
-    held = create("b32", "min.u32", size, Imm(_encode_float32(form.largest)))
+    held = create("b32", "min.u32", size, Imm(make_f32(form.largest).bits))
     # A carry out of the fraction goes into the exponent by itself; the subtraction then adjusts the bias.
     dropped = 23 - form.fraction
     odd = create("b32", "bfe.u32", held, Imm(dropped), Imm(1))
@@ -91,12 +90,8 @@ def emit_narrow(builder: Builder, value: Reg, dtype: DType, instructions: bool) 
         "f32", "add.rn.f32", create("f32", "mov.b32", held), make_f32(2.0 ** (form.lowest - form.fraction + 23))
     )
     subnormal = create("b32", "and.b32", create("b32", "mov.b32", steps), Imm((2 << form.fraction) - 1))
-    is_normal = create("pred", "setp.ge.u32", held, Imm(_encode_float32(2.0**form.lowest)))
+    is_normal = create("pred", "setp.ge.u32", held, Imm(make_f32(2.0**form.lowest).bits))
     code = create("b32", "selp.b32", normal, subnormal, is_normal)
     sign = create("b32", "and.b32", create("b32", "shr.u32", bits, Imm(24)), Imm(0x80))
     is_nan = create("pred", "setp.gt.u32", size, Imm(0x7F800000))
     return create("b32", "selp.b32", Imm(0x7F), create("b32", "or.b32", code, sign), is_nan)
-
-
-def _encode_float32(value: float) -> int:
-    return int.from_bytes(struct.pack("<f", value), "little")

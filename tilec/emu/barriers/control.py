@@ -191,7 +191,6 @@ def _release_if_complete(cta: Cta, barrier: NamedBarrier, barrier_id: int) -> No
     """Release a named barrier once the expected threads (0: all that have not exited) have arrived; fault if more have.
     One for 32 threads is released after each warp."""
     wanted = barrier.expected or cta.thread_count - cta.exited_count
-    # A barrier for 32 threads is complete after each warp.
     if barrier.arrived == wanted or (barrier.expected == 32 and barrier.arrived % 32 == 0):
         release_barrier(barrier)
     elif barrier.arrived > wanted:

@@ -359,11 +359,6 @@ def _decode_inval(form: Form) -> None:
             cta.shared.shadow[barrier.address : barrier.address + 8] = 0
 
 
-def _arrival_clock(cta: Cta, form: Form, actors: Array) -> Array | None:
-    """Return the clock that an arrival of these threads publishes, None if it is relaxed or races are not watched."""
-    return None if cta.order is None or form.has("relaxed") else cta.order.release(actors)
-
-
 @register_decoder("mbarrier.arrive", "mbarrier.arrive_drop", accepts=f"{STATE_SPACES} {ORDER_MODIFIERS}")
 def _decode_arrive(form: Form) -> None:
     """Decode `mbarrier.arrive` and `arrive_drop` into a step that counts arrivals, and may add expected bytes."""
@@ -403,7 +398,8 @@ def _decode_arrive(form: Form) -> None:
             if may_not_complete and count >= barrier.pending:
                 message = f"an arrival with noComplete is the last of the {barrier.expected} that phase {barrier.phase}"
                 raise Fault("bad-barrier", f"{message} of the mbarrier at {barrier.address:#x} awaits")
-            barrier.arrive(count, _arrival_clock(cta, form, actors), cta.launch.events.pc)
+            clock = None if cta.order is None or form.has("relaxed") else cta.order.release(actors)
+            barrier.arrive(count, clock, cta.launch.events.pc)
         cta.views[state_slot][threads] = states
 
 

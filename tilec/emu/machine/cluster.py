@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from tilec.emu.machine.steps import Recorder
     from tilec.emu.machine.timeline import Timeline
     from tilec.emu.races.order import EventLog
-    from tilec.emu.tma.asyncops import AsyncState
-    from tilec.emu.tma.moments import EffectScheduler
+    from tilec.emu.tma.asyncops import AsyncState, EffectScheduler
 
 
 BlockPositions = list[tuple[int, int, int]]

@@ -19,9 +19,9 @@ import numpy as np
 from tilec.emu.calls import functions
 from tilec.emu.calls.functions import FormalParameter, FunctionLayout
 from tilec.emu.fault import Fault, SourceLocation
-from tilec.emu.machine.special_registers import SPECIAL_REGISTERS
 from tilec.emu.machine.steps import (
     REGISTER_CLASSES,
+    SPECIAL_REGISTERS,
     TIMER_REGISTERS,
     ControlFunction,
     RegisterIndex,

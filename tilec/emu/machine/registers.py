@@ -29,7 +29,8 @@ class RegisterPool:
 
     def __init__(self, cta: Cta) -> None:
         entry = cta.program.entry
-        limits = {word: _parse_numbers(values) for word, _, values in (d.partition(" ") for d in entry.directives)}
+        directives = (directive.partition(" ") for directive in entry.directives)
+        limits = {word: [int(number) for number in re.findall(r"\d+", values)] for word, _, values in directives}
         threads = cta.thread_count
         blocks = limits.get(".minnctapersm", [1])[0]
         self.size = _REGISTERS_PER_SM // blocks
@@ -68,11 +69,6 @@ def _requested_count(instruction: Instruction) -> int:
     """Return the register count that a setmaxnreg names, the largest possible if it is not a constant."""
     operand = instruction.operands[0]
     return operand.value if isinstance(operand, Imm) else _MAX_PER_THREAD
-
-
-def _parse_numbers(values: str) -> list[int]:
-    """Return the whole numbers in a directive's text, in order."""
-    return [int(value) for value in re.findall(r"\d+", values)]
 
 
 @register_decoder("setmaxnreg", accepts="dec")

@@ -45,7 +45,6 @@ def _decode_shift(form: Form) -> None:
 
     def shift_bits(a: Array, amount: Array) -> Array:
         """Shift numbers by an amount each; the width or more gives zero, or copies of the sign."""
-        # A shift by the width or more gives zero, or copies of the sign.
         clamped = np.minimum(amount, limit - np.uint32(1)).astype(a.dtype)
         shifted: Array = np.left_shift(a, clamped) if is_left else np.right_shift(a, clamped)
         if view.kind == "s" and not is_left:

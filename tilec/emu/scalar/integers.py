@@ -141,7 +141,6 @@ def _decode_simd(form: Form) -> None:
         """Return the lanes combined and packed, saturated with `.sat`; with `.add` their sum plus the third operand."""
         lanes = operation(view_parts(a, left, count).astype(np.int64), view_parts(b, right, count).astype(np.int64))
         if form.has("add"):
-            # The lanes are added up, and to the third operand.
             total: Array = lanes.sum(axis=1) + rest[0]
             return total.astype(np.uint32)
         if form.has("sat"):

@@ -275,7 +275,6 @@ def _decode_min_max(form: Form) -> None:
 
         def choose_with_sign(a: Array, b: Array) -> Array:
             """Return the extreme of two magnitudes, with the product of the operands' signs (`.xorsign.abs`)."""
-            # `.xorsign.abs`: the extreme magnitude, with the product of the signs.
             sign = np.where(np.signbit(a) ^ np.signbit(b), -1.0, 1.0)
             return np.copysign(pick(np.abs(a), np.abs(b)), sign).astype(a.dtype)
 
@@ -335,7 +334,6 @@ def _decode_transcendental(form: Form) -> None:
 
     def approximate_in_f64(values: Array) -> Array:
         """Compute the function from the upper words of f64 arguments, and keep only the result's upper words."""
-        # Only the upper halves of argument and result count.
         upper = (values.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
         return (function(upper).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
 
@@ -427,7 +425,6 @@ def _decode_setp(form: Form) -> None:
         halves the second is the upper half's comparison."""
         views = cta.views
         result = test(views[a][threads], views[b][threads])
-        # Of packed halves the second result is that of the upper half, of single numbers it is the opposite.
         result, second = (result[:, 0], result[:, 1]) if view.lanes == 2 else (result, ~result)
         if extra >= 0:
             with_value = views[extra][threads] ^ is_negated

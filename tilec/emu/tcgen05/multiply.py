@@ -19,7 +19,7 @@ from tilec.emu.scalar.semantics import read_predicate
 from tilec.emu.tcgen05 import tcgen05, tmem
 from tilec.emu.tcgen05.instruction_descriptor import BLOCK_SCALED, TensorProduct, decode_product
 from tilec.emu.tcgen05.tmem import TensorOperation
-from tilec.emu.tma.moments import AsyncEffect
+from tilec.emu.tma.asyncops import AsyncEffect
 from tilec.emu.warp.matrix import list_registers
 from tilec.ptx.module import Address, Operand, Vector
 from tilec.support.records import dataclass

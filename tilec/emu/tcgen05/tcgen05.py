@@ -20,8 +20,7 @@ from tilec.emu.numbers import Array
 from tilec.emu.races.order import WARPGROUP
 from tilec.emu.tcgen05 import tmem
 from tilec.emu.tcgen05.tmem import TensorOperation
-from tilec.emu.tma.asyncops import AsyncState, RegisterOwner
-from tilec.emu.tma.moments import AsyncEffect
+from tilec.emu.tma.asyncops import AsyncEffect, AsyncState, RegisterOwner
 from tilec.emu.warp.matrix import list_registers
 from tilec.emu.wgmma.descriptors import (
     decode_tensor_descriptor,

@@ -18,7 +18,7 @@ from tilec.emu.fault import Fault
 from tilec.emu.numbers import Array
 from tilec.emu.races.order import WARP, WARPGROUP, HappensBeforeOrder
 from tilec.emu.races.races import describe_thread
-from tilec.emu.tma.moments import AsyncEffect
+from tilec.emu.tma.asyncops import AsyncEffect
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 

@@ -1,16 +1,21 @@
 """Asynchronous operations in flight in a block, and the decoders of cp.async.
 
-A copy owns its destination from its issue until a wait has seen it arrive, and no access is allowed in between;
-`moments` chooses when it reads and writes. A kernel that reads too early therefore always faults, though hardware would
-be right most of the time.
+A copy owns its destination from its issue until a wait has seen it arrive, and no access is allowed in between. So a
+kernel that reads too early always faults, though hardware would be right most of the time.
+
+Effects may come anywhere between the issue of an operation and the wait for it. Without an adversary each comes as late
+as the kernel's waits allow, which exposes a source that is reused too early. An adversary draws for each: at once, as
+late as possible, or at some step in between.
 """
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -19,13 +24,63 @@ from tilec.emu.fault import Fault
 from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.machine.steps import RegisterIndex, Step
 from tilec.emu.numbers import Array
-from tilec.emu.tma.moments import AsyncEffect
 from tilec.ptx.module import Reg
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
     from tilec.emu.machine.machine import Cta, Group, Threads
     from tilec.emu.tcgen05.tmem import TensorMemory
+
+T = TypeVar("T")
+
+
+class AsyncEffect:
+    """An effect that happens once: an asynchronous operation reads its sources or writes its destination."""
+
+    __slots__ = ("_act", "is_done")
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+        self.is_done = False
+
+    def do(self) -> None:
+        """Run the effect, unless it has run before."""
+        if not self.is_done:
+            self.is_done = True
+            self._act()
+
+
+class EffectScheduler:
+    """Schedules the effects of asynchronous operations in one launch."""
+
+    def __init__(self, generator: random.Random | None) -> None:
+        self._generator = generator
+        self._drifting: list[AsyncEffect] = []
+
+    def schedule_effects(self, *effects: AsyncEffect) -> None:
+        """Run each effect at once, queue it, or leave it to the wait, as an adversary draws; without one leave all to
+        the wait."""
+        if self._generator is None:
+            return
+        for effect in effects:
+            choice = self._generator.randrange(3)
+            if choice == 0:
+                effect.do()
+            elif choice == 1:
+                self._drifting.append(effect)
+
+    def run_some_effects(self) -> None:
+        """Run up to two of the queued effects, drawn by chance; do nothing without an adversary."""
+        if self._generator is None or not self._drifting:
+            return
+        self._drifting = [effect for effect in self._drifting if not effect.is_done]
+        for _ in range(self._generator.randrange(3)):
+            if self._drifting:
+                self._drifting.pop(self._generator.randrange(len(self._drifting))).do()
+
+    def drop_effects(self) -> None:
+        """Forget the queued effects of a cluster that has ended; they were waited for or reported."""
+        self._drifting = []
 
 
 @dataclass(slots=True, eq=False)
@@ -46,11 +101,24 @@ class ThreadCopies:
 
 
 @dataclass(slots=True)
-class BulkGroups:
-    """The bulk stores of one thread: those not yet committed, and the committed groups, oldest first."""
+class PendingGroups(Generic[T]):
+    """A thread's bulk stores or a warpgroup's wgmma: the uncommitted, and the committed groups, oldest first."""
 
-    open: list[BulkStore] = field(default_factory=list)
-    committed: list[list[BulkStore]] = field(default_factory=list)
+    open: list[T] = field(default_factory=list)
+    committed: list[list[T]] = field(default_factory=list)
+
+    def commit(self) -> None:
+        """Move the open operations to a new committed group."""
+        self.committed.append(self.open)
+        self.open = []
+
+    def list_all(self) -> list[T]:
+        """Return the operations in flight, oldest first."""
+        return [operation for batch in (*self.committed, self.open) for operation in batch]
+
+    def list_due(self, left: int) -> list[list[T]]:
+        """Return the committed groups that end where the latest `left` may stay in flight."""
+        return self.committed[: len(self.committed) - left] if left else self.committed
 
 
 @dataclass(slots=True, eq=False)
@@ -110,12 +178,12 @@ class AsyncState:
         self.copies: list[ThreadCopies] = []
         self.committed = np.zeros(cta.thread_count, np.int64)
         self.sequence = 0
-        self.bulk: dict[int, BulkGroups] = {}
+        self.bulk: defaultdict[int, PendingGroups[BulkStore]] = defaultdict(PendingGroups)
         self.regions: list[tuple[Array, int, str]] = []
         """The shared rows that bulk copies own, with the line that issued them."""
         self.readers: list[tuple[Array, int, str]] = []
         """The shared rows that asynchronous operations may still read, with the line that issued them."""
-        self.matrix: dict[int, Any] = {}
+        self.matrix: defaultdict[int, PendingGroups[Any]] = defaultdict(PendingGroups)
         """The pending `wgmma`, by warpgroup."""
         self.owned: list[tuple[int, RegisterOwner]] = []
         self.owned_registers: set[RegisterIndex] = set()

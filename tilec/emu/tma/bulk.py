@@ -2,7 +2,7 @@
 
 A load owns its destination from its issue until a wait on its mbarrier needs the bytes. A store has read shared memory
 when `wait_group.read` (or `wait_group`) returns, and written global memory at `wait_group` or at the end of the kernel.
-`moments` chooses the time in between.
+`EffectScheduler` chooses the time in between.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.machine.steps import StepFunction, build_thread_step
 from tilec.emu.memory.memory import PARAM_WINDOW, SHARED_RANK_SHIFT, WINDOW_SHIFT
 from tilec.emu.numbers import REDUCTIONS, Array
-from tilec.emu.tma.asyncops import BulkGroups, BulkStore
-from tilec.emu.tma.moments import AsyncEffect
+from tilec.emu.tma.asyncops import AsyncEffect, BulkStore
 from tilec.emu.tma.tensormap import (
     INTEGER_ELEMENTS,
     MAP_BYTES,
@@ -163,7 +162,7 @@ def _issue_store(form: Form, cta: Cta, thread: int, rows: Array, write: WriteFun
         is_reduction, granules = form.stem.startswith("cp.reduce"), places(global_detector.granule)
         what = "the bulk reduction" if is_reduction else "the bulk store"
         store.arrive = global_detector.start_bulk_store(actor, granules, what, is_reduction=is_reduction)
-    cta.asynchronous.bulk.setdefault(thread, BulkGroups()).open.append(store)
+    cta.asynchronous.bulk[thread].open.append(store)
 
 
 # -- tensors -----------------------------------------------------------------------------------------------------------
@@ -491,14 +490,7 @@ def _decode_range_store(form: Form) -> None:
 @register_decoder("cp.async.bulk.commit_group")
 def _decode_commit_group(form: Form) -> None:
     """Decode `cp.async.bulk.commit_group` into a step that closes each thread's group of bulk stores."""
-
-    def commit_group(cta: Cta, thread: int) -> None:
-        """Move the thread's open bulk stores to a new committed group."""
-        groups = cta.asynchronous.bulk.setdefault(thread, BulkGroups())
-        groups.committed.append(groups.open)
-        groups.open = []
-
-    form.step.run = build_thread_step(commit_group)
+    form.step.run = build_thread_step(lambda cta, thread: cta.asynchronous.bulk[thread].commit())
 
 
 @register_decoder("cp.async.bulk.wait_group")
@@ -511,8 +503,8 @@ def _decode_wait_group(form: Form) -> None:
     def await_groups(cta: Cta, thread: int) -> None:
         """Finish the thread's committed stores, or their reads, except those of the latest groups that may stay in
         flight."""
-        groups = cta.asynchronous.bulk.get(thread, BulkGroups())
-        due = groups.committed[: len(groups.committed) - left] if left else groups.committed
+        groups = cta.asynchronous.bulk[thread]
+        due = groups.list_due(left)
         for store in itertools.chain.from_iterable(due):
             if only_read:
                 store.finish_read()

@@ -16,7 +16,7 @@ from tilec.emu.machine.steps import build_thread_step
 from tilec.emu.memory.atomics import select_atomic_function
 from tilec.emu.memory.memory import WORD_TYPES
 from tilec.emu.numbers import REDUCTIONS
-from tilec.emu.tma.moments import AsyncEffect
+from tilec.emu.tma.asyncops import AsyncEffect
 from tilec.emu.tma.tensormap import INTEGER_ELEMENTS, combine_elements
 from tilec.ptx.module import Operand, Vector
 

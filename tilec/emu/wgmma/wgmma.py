@@ -15,7 +15,6 @@ reproduces in every bit. For wgmma of any type, and mma.sync of 16 bits and tf32
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
@@ -26,8 +25,7 @@ from tilec.emu.machine.decode import Form, register_decoder
 from tilec.emu.machine.steps import RegisterIndex
 from tilec.emu.numbers import FORMAT_DECODERS, Array
 from tilec.emu.scalar.semantics import read_predicate
-from tilec.emu.tma.asyncops import AsyncState, RegisterOwner
-from tilec.emu.tma.moments import AsyncEffect
+from tilec.emu.tma.asyncops import AsyncEffect, AsyncState, RegisterOwner
 from tilec.emu.warp.matrix import list_registers
 from tilec.emu.warp.sparse import SparseSelection, decode_selection, expand_sparse
 from tilec.emu.wgmma.descriptors import decode_warpgroup_descriptor, find_matrix_rows, require_matching_swizzle
@@ -132,24 +130,6 @@ class WgmmaShape:
     saturates: bool
 
 
-@dataclass(slots=True)
-class PendingWgmma:
-    """The wgmma of a warpgroup in flight: those not yet committed, and the committed groups, oldest first."""
-
-    open: list[IssuedWgmma] = field(default_factory=list)
-    committed: list[list[IssuedWgmma]] = field(default_factory=list)
-
-    def list_issues(self) -> list[IssuedWgmma]:
-        """Return the warpgroup's wgmma in flight, oldest first."""
-        return [issue for batch in (*self.committed, self.open) for issue in batch]
-
-
-def _find_pending(state: AsyncState, warpgroup: int) -> PendingWgmma:
-    """Return the record of a warpgroup's wgmma in flight, an empty one at the first call."""
-    pending: PendingWgmma = state.matrix.setdefault(warpgroup, PendingWgmma())
-    return pending
-
-
 def _list_warpgroups(cta: Cta, threads: Threads) -> list[int]:
     """Return the numbers of the warpgroups that run an instruction; fault unless they are whole."""
     members = cta.thread_ids[threads]
@@ -184,9 +164,7 @@ def _decode_commit(form: Form) -> None:
     def run_commit(cta: Cta, threads: Threads) -> None:
         """Move each warpgroup's open wgmma to a new committed group."""
         for warpgroup in _list_warpgroups(cta, threads):
-            pending = _find_pending(cta.asynchronous, warpgroup)
-            pending.committed.append(pending.open)
-            pending.open = []
+            cta.asynchronous.matrix[warpgroup].commit()
 
 
 @register_decoder("wgmma.wait_group")
@@ -199,8 +177,8 @@ def _decode_wait(form: Form) -> None:
     def run_wait(cta: Cta, threads: Threads) -> None:
         """Retire each warpgroup's committed wgmma, except those of the latest groups that may stay in flight."""
         for warpgroup in _list_warpgroups(cta, threads):
-            pending = _find_pending(cta.asynchronous, warpgroup)
-            due = pending.committed[: len(pending.committed) - left] if left else pending.committed
+            pending = cta.asynchronous.matrix[warpgroup]
+            due = pending.list_due(left)
             issues = [issue for batch in due for issue in batch]
             pending.committed = pending.committed[len(due) :]
             if issues:
@@ -312,8 +290,8 @@ def _decode_mma_async(form: Form) -> None:
         missing fence. It owns them until it is retired."""
         state = cta.asynchronous
         for warpgroup in _list_warpgroups(cta, threads):
-            pending = _find_pending(state, warpgroup)
-            for other in pending.list_issues():
+            pending = state.matrix[warpgroup]
+            for other in pending.list_all():
                 _check_overlap(other, accumulator_places, inputs)
             a_rows = None
             if a_slot >= 0:
@@ -385,7 +363,7 @@ def _retire_issues(cta: Cta, warpgroup: int, issues: list[IssuedWgmma]) -> None:
 
 def _advance_to(cta: Cta, warpgroup: int, last: IssuedWgmma) -> None:
     """Compute the warpgroup's pending wgmma up to and including `last`, if that is still pending."""
-    pending = _find_pending(cta.asynchronous, warpgroup).list_issues()
+    pending = cta.asynchronous.matrix[warpgroup].list_all()
     if last in pending:
         _compute_issues(cta, warpgroup, [issue for issue in pending[: pending.index(last) + 1] if not issue.is_done])
 

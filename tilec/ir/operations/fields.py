@@ -120,9 +120,4 @@ def _make_region_reader(operands: list[Operand]) -> Callable[[Any], tuple[Any, .
     out."""
     if not any(operand.optional for operand in operands):
         return make_part_reader(tuple((operand.name, operand.many) for operand in operands))
-
-    def gather_regions(op: Any) -> tuple[Any, ...]:
-        """Return an operation's regions in the order of its fields."""
-        return tuple(_collect_regions(operands, lambda name: getattr(op, name)))
-
-    return gather_regions
+    return lambda op: tuple(_collect_regions(operands, lambda name: getattr(op, name)))

@@ -68,22 +68,24 @@ class OperationInterface:
     moves: ClassVar[bool] = False
     """True if it is called with a source and a destination."""
 
-    @property
-    def via(self) -> Mechanism | None:
-        """Return the mechanism that was chosen for the operation, where there is a choice; None by default."""
-        return None
+    # ---- fields of some operations ---------------------------------------------------------------------------------
 
-    @property
-    def announces(self) -> bool | None:
-        """Return whether an operation announces its bytes to its barrier itself; None, the default, if it signals no
-        barrier."""
-        return None
+    via: Mechanism | None = None
+    """The mechanism that was chosen for it, where there is a choice."""
+    announces: bool | None = None
+    """True if it announces its bytes to its barrier itself; None if it signals no barrier."""
+    leader: int | None = None
+    """The number of the block's thread that issues it for all; None if none does."""
+    prefetched: int | None = None
+    """The number of versions of the tile, for a load prefetched in a loop without a pipeline."""
+    acquires: PipelineEnd | None = None
+    """The pipeline, and the side of it, for whose stage it waits."""
+    releases: PipelineEnd | None = None
+    """The pipeline, and the side of it, whose stage it gives back."""
+    drains: str | None = None
+    """The pipeline all of whose stages it waits for."""
 
-    @property
-    def leader(self) -> int | None:
-        """Return the number of the block's thread that issues the operation for all; None, the default, if none
-        does."""
-        return None
+    # ---- answers that an operation may compute ---------------------------------------------------------------------
 
     @property
     def done_by(self) -> Doer:
@@ -131,12 +133,6 @@ class OperationInterface:
         return False
 
     @property
-    def prefetched(self) -> int | None:
-        """Return the number of versions of the tile, for a load prefetched in a loop without a pipeline; None by
-        default."""
-        return None
-
-    @property
     def is_asynchronous(self) -> bool:
         """Return whether the operation is a copy that the kernel itself leaves in flight; False by default."""
         return False
@@ -151,23 +147,6 @@ class OperationInterface:
         """Return whether the tensor cores write tensor memory for the operation, asynchronously, for one thread; False
         by default."""
         return False
-
-    # ---- barriers and stages of pipelines that the kernel has itself -----------------------------------------------
-
-    @property
-    def acquires(self) -> PipelineEnd | None:
-        """Return the pipeline, and the side of it, for whose stage the operation waits; None by default."""
-        return None
-
-    @property
-    def releases(self) -> PipelineEnd | None:
-        """Return the pipeline, and the side of it, whose stage the operation gives back; None by default."""
-        return None
-
-    @property
-    def drains(self) -> str | None:
-        """Return the pipeline all of whose stages the operation waits for; None by default."""
-        return None
 
     @property
     def wait(self) -> str | None:

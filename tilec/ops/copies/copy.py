@@ -21,7 +21,7 @@ from tilec.ops.language.signature import (
     Signature,
 )
 from tilec.ops.language.values import Access, show_shape
-from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
+from tilec.ops.registry import Spelling, attach_facet, define_operation, list_move_effects
 from tilec.ops.synchronisation.barriers import as_barrier
 from tilec.support import schema
 from tilec.support.diagnostics import Label, raise_error
@@ -226,16 +226,10 @@ def _rank_missing_extents(call: Call, name: str) -> int:
     return 1 if value.is_vector else 0 if value.has_extent else 2
 
 
-def _evaluate_copy(op: Copy, env: Environment) -> None:
-    """Write the source's elements to the destination in numpy, in the destination's shape."""
-    src, dst = op.regions
-    env.write(dst, env.read(src).reshape(dst.extent))
-
-
 define_operation(
     Copy,
     list_move_effects,
-    _evaluate_copy,
+    lambda op, env: env.write(op.destination, env.read(op.source).reshape(op.destination.extent)),
     Spelling(
         Signature(
             "T.copy", (*SIDES, _WIDTH, _DISABLE_TMA, EVICTION_POLICY, PREFERRED_INSTRUCTION, ANNOTATIONS, LOOP_LAYOUT)

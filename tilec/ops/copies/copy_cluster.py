@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilec.ir.tile import TileOp
-from tilec.ir.warp import Operation as WarpOperation
 from tilec.ops.copies.copy import CLUSTER_MASK, SIDES, Copy, read_cluster_mask, read_regions
 from tilec.ops.form import Scalar, Shared, verify_same_shape
 from tilec.ops.language.signature import (
@@ -108,14 +107,10 @@ define_operation(
         """,
         _check_send,
     ),
+    lower=lambda op, context: (
+        replace(build_elementwise(op.destination, op.source, context, op.span), block=op.block),
+    ),
 )
-
-
-@attach_facet(Send, "lower")
-def lower_send(op: Send, context: LoweringContext) -> tuple[WarpOperation, ...]:
-    """Lower a send to one elementwise copy whose stores go to the tile of the other block."""
-    src, dst = op.regions
-    return (replace(build_elementwise(dst, src, context, op.span), block=op.block),)
 
 
 @attach_facet(Send, "demand")

@@ -18,7 +18,7 @@ from tilec.ir.types import INT32
 from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Global, Index, Leader, Shared, verify_same_dtype
 from tilec.ops.language.signature import ANNOTATIONS, EVICTION_POLICY, Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import describe_value, show_shape
-from tilec.ops.lowering import Demand, LoweringContext, make_demand, make_tensor_map
+from tilec.ops.lowering import LoweringContext, make_demand, make_tensor_map
 from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.ops.synchronisation.barriers import as_barrier, get_barrier
 from tilec.support.diagnostics import Label, raise_error
@@ -201,6 +201,7 @@ define_operation(
         """,
         _check_gather,
     ),
+    demand=lambda op, context: (make_demand("tma.load", bytes=_count_bytes(op.destination)),),
 )
 
 define_operation(
@@ -217,6 +218,7 @@ define_operation(
         """,
         _check_scatter,
     ),
+    demand=lambda op, context: (make_demand("tma.store", bytes=_count_bytes(op.source)),),
 )
 
 
@@ -257,18 +259,6 @@ def lower_scatter(op: Scatter4, context: LoweringContext) -> tuple[warp.Operatio
 def _count_bytes(region: tile.Region) -> int:
     """Return the bytes of four rows of a tile."""
     return ROWS * region.extent[-1] * region.buffer.dtype.bytes
-
-
-@attach_facet(Gather4, "demand")
-def list_gather_demands(op: Gather4, context: LoweringContext) -> tuple[Demand, ...]:
-    """Return the demand of the TMA load of four rows."""
-    return (make_demand("tma.load", bytes=_count_bytes(op.regions[1])),)
-
-
-@attach_facet(Scatter4, "demand")
-def list_scatter_demands(op: Scatter4, context: LoweringContext) -> tuple[Demand, ...]:
-    """Return the demand of the TMA store of four rows."""
-    return (make_demand("tma.store", bytes=_count_bytes(op.regions[0])),)
 
 
 def verify_four_rows(op: FourRows) -> Iterator[str]:

@@ -67,7 +67,6 @@ def convert_to_dtype(argument: Argument, dtype: DType) -> Expr:
     if isinstance(value, str) and dtype.is_float and value.lower() in ("inf", "-inf", "nan"):
         return make_constant(float(value), dtype)
     if isinstance(value, int | float):
-        # Unlike a literal in the program, a cast may truncate.
         return make_constant(value, dtype)
     return cast_expr(as_expr(argument), dtype)
 
@@ -120,10 +119,9 @@ def _make_math(fn: str) -> Callable[[Call], Value]:
     """Make a function that builds the call of the mathematical function `fn` from a call's arguments."""
 
     def build_math_call(call: Call) -> Value:
-        """Build the call on the widest type of the operands; integers and Python numbers become float32."""
+        """Build the call on the widest type of the operands; integers and numbers become float32, as in TileLang."""
         operands = []
         for name in call.arguments:
-            # Python numbers and integers become float32, as TileLang has it.
             operand = as_expr(call[name])
             operands.append(operand if operand.dtype.is_float else cast_expr(operand, FLOAT32))
         dtype = max((o.dtype for o in operands), key=lambda d: d.bits)

@@ -18,19 +18,21 @@ PTX = Signature("T.ptx", (Parameter("text"), Parameter("ins", ()), Parameter("dt
 
 
 @dataclass(frozen=True, slots=True)
-class ViewFunction:
+class DocumentedFunction:
+    """A `T.*` function that the front end itself evaluates: a view, or an index or an extent of the launch."""
+
     signature: Signature
     doc: str
 
 
-VIEWS: dict[str, ViewFunction] = {
+VIEWS: dict[str, DocumentedFunction] = {
     v.signature.name: v
     for v in (
-        ViewFunction(
+        DocumentedFunction(
             Signature("T.reshape", (Parameter("src"), Parameter("shape"))),
             "the elements of a tensor, tile or array of each thread, row by row, in another shape",
         ),
-        ViewFunction(
+        DocumentedFunction(
             Signature("T.view", (Parameter("src"), Parameter("shape", None), Parameter("dtype", None))),
             "the same, or the bits of each row as another type, or both; without `shape`, rows keep their bytes. "
             "A view with narrower elements cannot be written. T.Tensor(shape, dtype, tile.data) is the same",
@@ -47,14 +49,6 @@ AT_DATA = {
 """`T.Tensor(shape, dtype, tile.data)` in a kernel is a T.view of the tile."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchValue:
-    """A `T.*` function that gives an index or an extent of the launch."""
-
-    signature: Signature
-    doc: str
-
-
 _DIM = Parameter("dim", 0)
 _WARP_SIZE = Parameter("warp_size", None)
 BINDING = Signature(
@@ -68,12 +62,12 @@ BINDING = Signature(
 )
 
 
-def _make_launch_value(name: str, doc: str, *parameters: Parameter) -> LaunchValue:
+def _make_launch_value(name: str, doc: str, *parameters: Parameter) -> DocumentedFunction:
     """Return the row for a launch index or extent of this name, with these parameters."""
-    return LaunchValue(Signature(name, parameters), doc)
+    return DocumentedFunction(Signature(name, parameters), doc)
 
 
-LAUNCH_VALUES: dict[str, LaunchValue] = {
+LAUNCH_VALUES: dict[str, DocumentedFunction] = {
     p.signature.name: p
     for p in (
         _make_launch_value("T.get_thread_binding", "the thread's index, along x, y or z of `threads=`", _DIM),
@@ -108,7 +102,9 @@ LAUNCH_VALUES: dict[str, LaunchValue] = {
             "True if the thread is the first of `thread_extent` threads, or with 0 the first of the block",
             Parameter("thread_extent"),
         ),
-        LaunchValue(BINDING, "the thread's index along `thread`, such as threadIdx.x; also as a loop of one iteration"),
+        DocumentedFunction(
+            BINDING, "the thread's index along `thread`, such as threadIdx.x; also as a loop of one iteration"
+        ),
     )
 }
 

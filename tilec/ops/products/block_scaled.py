@@ -207,12 +207,6 @@ def _read_step(call: Call, name: str, dtype: DType, k: int) -> Granularity:
     return cast(Granularity, step)
 
 
-def _list_scaled_gemm_effects(op: ScaledGemm) -> Effects:
-    """Return the effects of a block-scaled product: reads of all regions, a write of C."""
-    a, b, c, *scales = op.regions
-    return Effects((a, b, c, *scales), (c,))
-
-
 def decode_scales(
     words: NDArray[np.generic], rows: int, first: int, count: int, step: int, kind: str
 ) -> NDArray[np.floating]:
@@ -266,7 +260,7 @@ _PARAMETERS = (
 
 define_operation(
     ScaledGemm,
-    _list_scaled_gemm_effects,
+    lambda op: Effects(op.regions, (op.c,)),
     _evaluate_scaled_gemm,
     Spelling(
         Signature("T.tcgen05_gemm_blockscaled", _PARAMETERS),
@@ -352,17 +346,11 @@ define_operation(
         """,
         _check_scale_copy,
     ),
+    demand=list_no_demands,
+    lower=lambda op, context: (
+        warp.TensorCopy(op.source.buffer, op.destination.buffer, op.leader, cursors=context.cursors, span=op.span),
+    ),
 )
-
-
-@attach_facet(ScaleCopy, "lower")
-def lower_scale_copy(op: ScaleCopy, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower a copy of scales to one tcgen05.cp issued by the leader."""
-    source, destination = (r.buffer for r in op.regions)
-    return (warp.TensorCopy(source, destination, op.leader, cursors=context.cursors, span=op.span),)
-
-
-attach_facet(ScaleCopy, "demand")(list_no_demands)
 
 
 @attach_facet(ScaledGemm, "agrees")

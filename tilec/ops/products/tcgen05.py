@@ -9,8 +9,8 @@ from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ir.tile import TileOp
 from tilec.ops.form import UNKNOWN_LEADER, Barrier, Leader, Yes
 from tilec.ops.language.signature import Call, Parameter, Signature
-from tilec.ops.lowering import LoweringContext, list_no_demands
-from tilec.ops.registry import Spelling, attach_facet, define_operation, evaluate_nothing, list_no_effects
+from tilec.ops.lowering import list_no_demands
+from tilec.ops.registry import Spelling, define_operation, evaluate_nothing, list_no_effects
 from tilec.ops.synchronisation.barriers import as_barrier, get_barrier
 from tilec.support.records import dataclass
 
@@ -61,13 +61,6 @@ define_operation(
         """,
         _check_tensor_arrive,
     ),
+    demand=list_no_demands,
+    lower=lambda op, context: (build_tensor_arrive(op),),
 )
-
-
-@attach_facet(TensorArrive, "lower")
-def lower_tensor_arrive(op: TensorArrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to the tensor cores' arrival at the barrier."""
-    return (build_tensor_arrive(op),)
-
-
-attach_facet(TensorArrive, "demand")(list_no_demands)

@@ -8,7 +8,7 @@ of an element in other layouts hold parts of it here. T.reducer_init initialises
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tilec.ir import tile, warp
 from tilec.ir.expr import SMALL_FLOATS
@@ -19,9 +19,9 @@ from tilec.ops.form import Scalar, verify_same_dtype, verify_same_shape, verify_
 from tilec.ops.language.arithmetic import make_identity
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import EXPR_TYPES, Access, describe_value, show_shape
-from tilec.ops.lowering import Demand, LoweringContext, make_demand
+from tilec.ops.lowering import LoweringContext, make_demand
 from tilec.ops.reductions.reduce import BITWISE_KINDS, count_crossing_warps
-from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
+from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
@@ -164,6 +164,9 @@ define_operation(
         """,
         _check_reducer_init,
     ),
+    demand=lambda op, context: (
+        make_demand("elementwise", ops=1, elements=_count_parts(op, context), threads=context.threads),
+    ),
 )
 
 
@@ -179,12 +182,6 @@ def lower_reducer_init(op: ReducerInit, context: LoweringContext) -> tuple[warp.
         value = tile.Select(tile.Binary("eq", replica, tile.int32_const(0), BOOL), value, nothing, parts.dtype)
     nest = tile.Parallel(variables, parts.shape, (tile.Store(parts, variables, value, op.span),), op.span)
     return (warp.Elementwise(nest, layout, cursors=context.cursors, span=op.span),)
-
-
-@attach_facet(ReducerInit, "demand")
-def list_reducer_init_demands(op: ReducerInit, context: LoweringContext) -> tuple[Demand, ...]:
-    """Return the demand of setting all parts."""
-    return (make_demand("elementwise", ops=1, elements=_count_parts(op, context), threads=context.threads),)
 
 
 def _count_parts(op: ReducerInit | FinalizeReducer, context: LoweringContext) -> int:
@@ -225,17 +222,10 @@ def _check_finalize_reducer(call: Call) -> tile.TileOp:
     return FinalizeReducer(source, destination, "sum", span=call.span)
 
 
-def _evaluate_finalize_reducer(op: FinalizeReducer, env: Environment) -> None:
-    """Copy the parts to the destination in numpy: the reference has one part of each element."""
-    parts, destination = op.regions
-    value: Any = env.read(parts)
-    env.write(destination, value)
-
-
 define_operation(
     FinalizeReducer,
-    lambda op: Effects(op.regions[:1], op.regions[1:]),
-    _evaluate_finalize_reducer,
+    list_move_effects,
+    lambda op, env: env.write(op.destination, env.read(op.parts)),
     Spelling(
         Signature(
             "T.finalize_reducer",
@@ -252,6 +242,7 @@ define_operation(
         """,
         _check_finalize_reducer,
     ),
+    demand=lambda op, context: (make_demand("reduce", elements=_count_parts(op, context), threads=context.threads),),
 )
 
 ACROSS_COPIES = -1
@@ -269,12 +260,6 @@ def lower_finalize_reducer(op: FinalizeReducer, context: LoweringContext) -> tup
     return (
         warp.Reduce(parts, destination, op.kind, ACROSS_COPIES, True, scratch, cursors=context.cursors, span=op.span),
     )
-
-
-@attach_facet(FinalizeReducer, "demand")
-def list_finalize_reducer_demands(op: FinalizeReducer, context: LoweringContext) -> tuple[Demand, ...]:
-    """Return the demand of reducing all parts."""
-    return (make_demand("reduce", elements=_count_parts(op, context), threads=context.threads),)
 
 
 @attach_facet(ReducerInit, "agrees")

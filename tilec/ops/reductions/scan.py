@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
-from tilec.ir import tile, warp
+from tilec.ir import tile
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.types import BOOL, FLOAT32, INT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.form import OnChip, verify_same_shape
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.language.values import show_shape
-from tilec.ops.lowering import Demand, LoweringContext
+from tilec.ops.lowering import LoweringContext
 from tilec.ops.reductions.reduce import get_kept_extents
 from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.support import schema
@@ -143,25 +143,19 @@ def _make_spelling(name: str, kind: Kind, what: str) -> Spelling:
     )
 
 
+def _refuse_unexpanded(op: Scan, context: LoweringContext) -> NoReturn:
+    raise InternalError("T.cumsum and T.cummax are expanded before they are priced or lowered")
+
+
 define_operation(
     Scan,
     list_move_effects,
     _evaluate_scan,
     _make_spelling("cumsum", "sum", "the sum of the elements"),
     _make_spelling("cummax", "max", "the maximum of the elements"),
+    demand=_refuse_unexpanded,
+    lower=_refuse_unexpanded,
 )
-
-
-@attach_facet(Scan, "lower")
-def lower_scan(op: Scan, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Raise `InternalError`: scans are expanded before they are lowered."""
-    raise InternalError("T.cumsum and T.cummax are expanded before they are lowered")
-
-
-@attach_facet(Scan, "demand")
-def list_scan_demands(op: Scan, context: LoweringContext) -> tuple[Demand, ...]:
-    """Raise `InternalError`: scans are expanded before they are priced."""
-    raise InternalError("T.cumsum and T.cummax are expanded before they are priced")
 
 
 @attach_facet(Scan, "agrees")

@@ -19,7 +19,7 @@ from tilec.ir.types import INT32
 from tilec.ops.form import UNKNOWN_LEADER, Barrier, Condition, Index, Leader, Positive, Yes
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, as_shape
 from tilec.ops.language.values import Access, IndexRange, describe_value
-from tilec.ops.lowering import LoweringContext, list_no_demands
+from tilec.ops.lowering import list_no_demands
 from tilec.ops.registry import Spelling, attach_facet, define_operation, evaluate_nothing, list_no_effects
 from tilec.support import schema
 from tilec.support.diagnostics import raise_error
@@ -262,6 +262,8 @@ define_operation(
         """,
         _check_allocation,
     ),
+    demand=list_no_demands,
+    lower=lambda op, context: (),  # the barriers are made before the roles begin
 )
 define_operation(
     Arrive,
@@ -269,6 +271,8 @@ define_operation(
     evaluate_nothing,
     Spelling(Signature("T.barrier_arrive", (_BARRIER,)), _ARRIVE, _check_arrive),
     Spelling(Signature("T.mbarrier_arrive", (_BARRIER, Parameter("cta_id", None))), _ARRIVE_ANYWHERE, _check_arrive),
+    demand=list_no_demands,
+    lower=lambda op, _: (warp.Arrive(get_barrier(op), op.condition, op.by_warps is not None, op.block, span=op.span),),
 )
 define_operation(
     AwaitBarrier,
@@ -276,6 +280,8 @@ define_operation(
     evaluate_nothing,
     Spelling(Signature("T.barrier_wait", (_BARRIER, Parameter("parity"))), _WAIT, _check_await_barrier),
     Spelling(Signature("T.mbarrier_wait_parity", (_BARRIER, Parameter("parity"))), _WAIT, _check_await_barrier),
+    demand=list_no_demands,
+    lower=lambda op, context: (warp.BarrierWait(get_barrier(op), op.parity, op.unless, span=op.span),),
 )
 define_operation(
     ExpectTx,
@@ -297,6 +303,8 @@ define_operation(
         """,
         partial(_check_expect_tx, True),
     ),
+    demand=list_no_demands,
+    lower=lambda op, context: (warp.ExpectBytes(get_barrier(op), op.bytes, op.leader, op.arrives, span=op.span),),
 )
 define_operation(
     CpAsyncArrive,
@@ -310,41 +318,9 @@ define_operation(
         """,
         lambda call: CpAsyncArrive(as_barrier(call["mbarrier"], call.name), span=call.span),
     ),
+    demand=list_no_demands,
+    lower=lambda op, context: (warp.CopiesArrive(get_barrier(op), op.condition, span=op.span),),
 )
-
-
-@attach_facet(AllocBarrier, "lower")
-def lower_allocation(op: AllocBarrier, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Return no operations: the barriers are made before the roles begin."""
-    return ()  # before the roles begin
-
-
-@attach_facet(Arrive, "lower")
-def lower_arrive(op: Arrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to the arrival of each thread, or of each warp, under its condition."""
-    return (warp.Arrive(get_barrier(op), op.condition, op.by_warps is not None, op.block, span=op.span),)
-
-
-@attach_facet(AwaitBarrier, "lower")
-def lower_await_barrier(op: AwaitBarrier, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to the wait for the barrier's phase of this parity."""
-    return (warp.BarrierWait(get_barrier(op), op.parity, op.unless, span=op.span),)
-
-
-@attach_facet(ExpectTx, "lower")
-def lower_expect_tx(op: ExpectTx, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to the leader's announcement of bytes, with its arrival if the operation arrives."""
-    return (warp.ExpectBytes(get_barrier(op), op.bytes, op.leader, op.arrives, span=op.span),)
-
-
-@attach_facet(CpAsyncArrive, "lower")
-def lower_cp_async_arrive(op: CpAsyncArrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to the arrival that follows each thread's cp.async copies."""
-    return (warp.CopiesArrive(get_barrier(op), op.condition, span=op.span),)
-
-
-for _operation in BARRIER_OPERATIONS:
-    attach_facet(_operation, "demand")(list_no_demands)
 
 
 @attach_facet(AllocBarrier, "agrees")

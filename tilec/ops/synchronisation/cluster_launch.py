@@ -18,7 +18,7 @@ from tilec.ops.form import UNKNOWN_LEADER, Announces, Barrier, Leader, Shared
 from tilec.ops.functions.scalar import FUNCTIONS, ScalarFunction
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature
 from tilec.ops.language.values import Value, describe_value
-from tilec.ops.lowering import LoweringContext, list_no_demands
+from tilec.ops.lowering import list_no_demands
 from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
 from tilec.ops.synchronisation.barriers import as_barrier, get_barrier
 from tilec.support.diagnostics import Label, raise_error
@@ -104,16 +104,9 @@ define_operation(
         """,
         _check_try_cancel,
     ),
+    demand=list_no_demands,
+    lower=lambda op, _: (warp.TryCancel(op.answer.buffer, get_barrier(op), op.leader, op.announces, span=op.span),),
 )
-
-
-@attach_facet(TryCancel, "lower")
-def lower_try_cancel(op: TryCancel, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to the leader's request, which announces the answer's bytes to its barrier."""
-    return (warp.TryCancel(op.answer.buffer, get_barrier(op), op.leader, op.announces, span=op.span),)
-
-
-attach_facet(TryCancel, "demand")(list_no_demands)
 
 
 # ---- queries of the answer -------------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from typing import Annotated, TypeGuard
 from tilec.ir import warp
 from tilec.ir.tile import TileOp
 from tilec.ops.form import Shared
-from tilec.ops.language.signature import Call, Signature
+from tilec.ops.language.signature import Signature
 from tilec.ops.lowering import LoweringContext, list_no_demands
-from tilec.ops.registry import Effects, Environment, Spelling, attach_facet, define_operation
+from tilec.ops.registry import Effects, Spelling, attach_facet, define_operation
 from tilec.support import schema
 from tilec.support.records import dataclass
 from tilec.target.names import Feature
@@ -115,25 +115,15 @@ def is_for_every_role(stmt: object) -> TypeGuard[Rendezvous]:
 
 def _make_spelling(what: str, kind: RendezvousKind) -> Spelling:
     """Make the documented `T.*` name of one kind of rendezvous."""
-
-    def check_rendezvous(call: Call) -> TileOp:
-        """Return the rendezvous of a call, which has no arguments."""
-        return Rendezvous(what=what, span=call.span)
-
-    return Spelling(Signature(kind.spelled, ()), kind.doc, check_rendezvous)
-
-
-def _evaluate_rendezvous(op: Rendezvous, env: Environment) -> None:
-    """Suspend the block at the rendezvous: `interp`, which runs the blocks, lets it go on when the others have
-    arrived."""
-    env.rendezvous(op.what)
+    return Spelling(Signature(kind.spelled, ()), kind.doc, lambda call: Rendezvous(what=what, span=call.span))
 
 
 define_operation(
     Rendezvous,
     lambda op: Effects(op.regions, ()),
-    _evaluate_rendezvous,
+    lambda op, env: env.rendezvous(op.what),  # suspends the block until the others have arrived
     *(_make_spelling(*item) for item in RENDEZVOUS.items()),
+    demand=list_no_demands,
 )
 
 
@@ -156,9 +146,6 @@ def lower_rendezvous(op: Rendezvous, context: LoweringContext) -> tuple[warp.Ope
             return (warp.GridControl("wait", span=op.span),)
         case _:
             return *waits, warp.GridControl("launch_dependents", span=op.span)
-
-
-attach_facet(Rendezvous, "demand")(list_no_demands)
 
 
 @attach_facet(Rendezvous, "agrees")

@@ -155,6 +155,7 @@ define_operation(
         """,
         _check_block_barrier,
     ),
+    demand=list_no_demands,
 )
 define_operation(
     Fence,
@@ -169,6 +170,8 @@ define_operation(
         """,
         lambda call: Fence(span=call.span),
     ),
+    demand=list_no_demands,
+    lower=lambda op, context: () if op.via == "nothing" else (warp.ProxyFence(span=op.span),),
 )
 define_operation(
     CommitCopies,
@@ -182,6 +185,8 @@ define_operation(
         """,
         lambda call: CommitCopies(span=call.span),
     ),
+    demand=list_no_demands,
+    lower=lambda op, context: (warp.CpAsyncCommit(span=op.span),),
 )
 define_operation(
     WaitCopies,
@@ -196,13 +201,9 @@ define_operation(
         """,
         _check_wait_copies,
     ),
+    demand=list_no_demands,
+    lower=lambda op, context: _await_tiles(op, context, readers=False),
 )
-
-
-@attach_facet(WaitCopies, "lower")
-def lower_wait_copies(op: WaitCopies, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to the wait for the awaited tiles' copies; to nothing if there are none."""
-    return _await_tiles(op, context, readers=False)
 
 
 def _await_tiles(
@@ -224,22 +225,6 @@ def lower_block_barrier(op: BlockBarrier, context: LoweringContext) -> tuple[war
         return *waits, warp.NamedBarrier(op.id, op.threads, True, span=op.span)
     # The number of the barrier is the role's (`lower.insert_sync`).
     return *waits, warp.BarSync(0, context.threads, span=op.span)
-
-
-@attach_facet(Fence, "lower")
-def lower_fence(op: Fence, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to a proxy fence; to nothing on a target without an asynchronous proxy."""
-    return () if op.via == "nothing" else (warp.ProxyFence(span=op.span),)
-
-
-@attach_facet(CommitCopies, "lower")
-def lower_commit_copies(op: CommitCopies, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to the commit of a group of cp.async copies."""
-    return (warp.CpAsyncCommit(span=op.span),)
-
-
-for _operation in (BlockBarrier, Fence, CommitCopies, WaitCopies):
-    attach_facet(_operation, "demand")(list_no_demands)
 
 
 @attach_facet(BlockBarrier, "agrees")

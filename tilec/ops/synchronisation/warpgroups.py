@@ -10,8 +10,8 @@ from tilec.ir.operations.fields import BY_PASSES
 from tilec.ir.tile import TileOp
 from tilec.ops.form import Whole
 from tilec.ops.language.signature import Call, Parameter, Signature
-from tilec.ops.lowering import LoweringContext, list_no_demands
-from tilec.ops.registry import Spelling, attach_facet, define_operation, evaluate_nothing, list_no_effects
+from tilec.ops.lowering import list_no_demands
+from tilec.ops.registry import Spelling, define_operation, evaluate_nothing, list_no_effects
 from tilec.support import schema
 from tilec.support.records import dataclass
 
@@ -101,6 +101,8 @@ define_operation(
     Spelling(Signature("T.set_max_nreg", (_COUNT, Parameter("is_inc"))), _REGISTERS, _check_set_registers),
     Spelling(Signature("T.inc_max_nreg", (_COUNT,)), _REGISTERS, _check_set_registers),
     Spelling(Signature("T.dec_max_nreg", (_COUNT,)), _REGISTERS, _check_set_registers),
+    demand=list_no_demands,
+    lower=lambda op, context: (warp.SetRegisters(op.count, span=op.span),) if op.via == "setmaxnreg" else (),
 )
 define_operation(
     WaitWgmma,
@@ -114,6 +116,8 @@ define_operation(
         """,
         _check_wait_wgmma,
     ),
+    demand=list_no_demands,
+    lower=lambda op, context: (warp.WgmmaWait(op.pending, span=op.span),) if op.via == "wgmma" else (),
 )
 define_operation(
     NamedArrive,
@@ -128,26 +132,6 @@ define_operation(
         """,
         lambda call: NamedArrive(*read_named_barrier(call, "arrive_count"), span=call.span),
     ),
+    demand=list_no_demands,
+    lower=lambda op, context: (warp.NamedBarrier(op.id, op.threads, False, span=op.span),),
 )
-
-
-@attach_facet(SetRegisters, "lower")
-def lower_set_registers(op: SetRegisters, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to setmaxnreg if `via` says so, else to nothing."""
-    return (warp.SetRegisters(op.count, span=op.span),) if op.via == "setmaxnreg" else ()
-
-
-@attach_facet(WaitWgmma, "lower")
-def lower_wait_wgmma(op: WaitWgmma, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to the wait for wgmma if `via` says so, else to nothing."""
-    return (warp.WgmmaWait(op.pending, span=op.span),) if op.via == "wgmma" else ()
-
-
-@attach_facet(NamedArrive, "lower")
-def lower_named_arrive(op: NamedArrive, context: LoweringContext) -> tuple[warp.Operation, ...]:
-    """Lower to an arrival at the named barrier that does not wait."""
-    return (warp.NamedBarrier(op.id, op.threads, False, span=op.span),)
-
-
-for _operation in (SetRegisters, WaitWgmma, NamedArrive):
-    attach_facet(_operation, "demand")(list_no_demands)
