@@ -14,9 +14,22 @@ from dataclasses import replace
 from tilec.analysis.box_starts import collect_coordinates
 from tilec.analysis.rings import find_pipelined_loops, is_load, is_pipelined
 from tilec.analysis.tensor_order import find_ordered_tensors
-from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir.rewrite import map_nested_bodies, rewrite_statements
-from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk_expr, walk_statements
+from tilec.ir.tile import (
+    Break,
+    Buffer,
+    For,
+    If,
+    Kernel,
+    Load,
+    Stmt,
+    TileOp,
+    While,
+    walk_expr,
+    walk_loads,
+    walk_statements,
+)
 from tilec.ops.copies.copy import Copy
 from tilec.ops.copies.im2col import Im2col
 from tilec.passes.layout.assign_layouts import LayoutAssignment
@@ -134,7 +147,7 @@ def _can_prefetch(
         and is_legal(layout, ["tma"])
         and bool(find_pipelined_loops(stmts[: fetch.last + 1]))
         and not any(_can_leave_loop(stmt) for stmt in stmts[fetch.copy + 1 : fetch.last + 1])
-        and _count_touching(stmts, tile) == _count_touching(assignment.kernel.body, tile)
+        and count_tile_uses(stmts, tile) == count_tile_uses(assignment.kernel.body, tile)
     )
 
 
@@ -149,10 +162,10 @@ def _can_leave_loop(stmt: Stmt) -> bool:
             return False
 
 
-def _count_touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
+def count_tile_uses(body: tuple[Stmt, ...], tile: Buffer) -> int:
     """Return how many statements access the tile; loops and ifs count only by their bounds or condition."""
     return sum(
-        any(isinstance(e, Load) and e.buffer == tile for x in list_expressions(stmt) for e in walk_expr(x))
+        any(load.buffer == tile for load in walk_loads(stmt))
         if isinstance(stmt, For | While | If)
         else tile in (*find_reads(stmt), *find_writes(stmt))
         for stmt in walk_statements(body)
