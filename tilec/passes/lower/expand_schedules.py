@@ -68,8 +68,8 @@ def _expand_explicit_roles(assignment: LayoutAssignment, target: Target) -> warp
     for part in assignment.roles:
         expander = Expander(part.assignment, (), target)
         expander.share_state(whole)
-        threads = part.assignment.kernel.threads
-        body = expander.expand_body(part.assignment.kernel.body, "all")
+        threads = part.kernel.threads
+        body = expander.expand_body(part.kernel.body, "all")
         if part.is_common:  # each role sees the common work complete
             body = (*body, warp.NamedBarrier(0, threads, True))
         roles.append(warp.Role(part.name, part.first_warp, threads // 32, body))
