@@ -434,9 +434,8 @@ class Model(Program):
             at = self.start[op]
             terms = list(beside)
             for value, begin, end in values:
-                since, until = self._add_quotient(((at, 1), (begin, -1))), self._add_quotient(((at, 1), (end, -1)))
-                self._add_linear(((since, self.ii), (at, -1), (begin, 1)), 1 - self.ii, None)
-                self._add_linear(((until, self.ii), (at, -1), (end, 1)), None, 0)
+                since = self._add_quotient(((at, 1), (begin, -1)), least=1 - self.ii)
+                until = self._add_quotient(((at, 1), (end, -1)), most=0)
                 terms += [(since, value.amount), (until, -value.amount)]
             self._add_linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
 
@@ -446,10 +445,8 @@ class Model(Program):
         for value in self.problem.values:
             if value.pool == pool:
                 begin, end = self._add_life(value)
-                since, until = ((begin, 1), (self._begin, -1)), ((end, 1), (self._begin, -1))
-                first, last = self._add_quotient(since), self._add_quotient(until)
-                self._add_linear(((first, self.ii), (begin, -1), (self._begin, 1)), None, 0)
-                self._add_linear(((last, self.ii), (end, -1), (self._begin, 1)), -self.ii, None)
+                first = self._add_quotient(((begin, 1), (self._begin, -1)), most=0)
+                last = self._add_quotient(((end, 1), (self._begin, -1)), least=-self.ii)
                 crossings = self._variable(0, self._count_max_copies())
                 self._add_linear(((crossings, 1), (last, -1), (first, 1)), 0, None)
                 terms.append((crossings, value.amount))
@@ -474,12 +471,14 @@ class Model(Program):
             self._lives[value] = begin, end
         return self._lives[value]
 
-    def _add_quotient(self, terms: Sequence[tuple[int, int]]) -> int:
-        """Add a variable whose range covers the sum of the terms divided by II, rounded either way; return it."""
+    def _add_quotient(self, terms: Terms, least: int | None = None, most: int | None = None) -> int:
+        """Add and return a variable that, times II, exceeds the sum of the terms by `least` to `most` (None: no limit)."""
         variables = self._proto.variables
         low = sum(c * list(variables[v].domain)[0 if c > 0 else -1] for v, c in terms)
         high = sum(c * list(variables[v].domain)[-1 if c > 0 else 0] for v, c in terms)
-        return self._variable(low // self.ii - 1, high // self.ii + 1)
+        quotient = self._variable(low // self.ii - 1, high // self.ii + 1)
+        self._add_linear(((quotient, self.ii), *((v, -c) for v, c in terms)), least, most)
+        return quotient
 
     # --- roles ---
 
