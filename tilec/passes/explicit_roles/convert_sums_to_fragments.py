@@ -42,10 +42,6 @@ def convert_sums_to_fragments(kernel: tile.Kernel) -> tile.Kernel:
     return replace(kernel, body=_rewrite_body(kernel.body, fragments), buffers=buffers, subtiles=subtiles)
 
 
-def _touches_buffer(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
-    return buffer in find_reads(stmt) or buffer in find_writes(stmt)
-
-
 def _find_final_fragment(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
     """Return the fragment that a finished sum is copied to whole, if both can be one tile; else None."""
     for body in _walk_statement_lists(kernel.body):
@@ -103,7 +99,7 @@ def _hoist_clearing(loop: tile.For, fragments: Mapping[tile.Buffer, tile.Buffer]
     fills: list[tile.Stmt] = []
     body = list(loop.body)
     for buffer, fragment in fragments.items():
-        at = next((i for i, s in enumerate(body) if _touches_buffer(s, buffer)), None)
+        at = next((i for i, s in enumerate(body) if buffer in (*find_reads(s), *find_writes(s))), None)
         if at is None:
             continue
         op = body[at]
