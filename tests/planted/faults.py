@@ -137,7 +137,7 @@ FAULTS = (
     Fault("model-a-ring-lives-one-cycle-short", "tilec/sched/model/model.py",
           "self._add_linear(covered, latency, None)", "self._add_linear(covered, latency - 1, None)"),
     Fault("model-holds-a-copy-less", "tilec/sched/model/model.py",
-          "(at, -1), (begin, 1)), 1 - self.ii, None)", "(at, -1), (begin, 1)), -self.ii, None)"),
+          "(begin, -1)), least=1 - self.ii)", "(begin, -1)), least=-self.ii)"),
     Fault("bounds-a-slot-rounds-up", "tilec/sched/lower_bounds/bounds.py",
           'found.append(Bound("slot", slot.name, -(-total // slot.width), culprit, users))',
           'found.append(Bound("slot", slot.name, total // slot.width + 1, culprit, users))'),

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tilec.sched.problem import Edge, Op, Pool, Problem, Ring, Slot, Use
-from tilec.sched.schedule import Schedule
-from tilec.sched.slack import deepen_rings
+from tilec.sched.schedule import Schedule, deepen_rings
 from tilec.sched.verify import find_violations
 
 OPS = tuple(Op(name, (Use(0, 4),), 4, 10, "role", 1) for name in ("load a", "load b", "use"))

@@ -181,12 +181,6 @@ def _as_text(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _fit_line(points: Mapping[int, float]) -> tuple[float, float]:
-    """Return intercept and slope of the least squares line through the points."""
-    slope, intercept = np.polyfit(list(points), list(points.values()), 1)
-    return float(intercept), float(slope)
-
-
 def _clock_cells(figures: Figures) -> dict[str, Value]:
     """Return the cell of the clock under load, in MHz; raise ValueError if the tensor cores were idle meanwhile."""
     if reason := figures.explain_idle():
@@ -210,7 +204,7 @@ def _tma_cells(figures: Figures, name: str, latency: Callable[[int], float], alo
         figures[f"{name} throughput, boxes of {box * ROW_BYTES} bytes"] for box in (copies.SMALL, copies.LARGE)
     )
     points = {box * ROW_BYTES: latency(box * ROW_BYTES) for box in copies.BOXES}
-    intercept, slope = _fit_line(points)
+    slope, intercept = map(float, np.polyfit(list(points), list(points.values()), 1))  # least squares
     for size, took in points.items():
         figures.check("latency", f"{name} of {size} bytes", took, bytes=size)
     figures.check("uses.tma", f"{name} throughput, boxes of {copies.SMALL * ROW_BYTES} bytes", small,
@@ -244,13 +238,10 @@ SMALL_LOADS = f"tma.load throughput, boxes of {copies.SMALL * ROW_BYTES} bytes"
 
 def _tma_store_cells(figures: Figures) -> dict[str, Value]:
     """Return the cells of a tensor store, whose latency ends once shared memory was read; record their checks."""
-
-    def measure_store(size: int) -> float:
-        """Return the measured cycles until the store of `size` bytes has read shared memory."""
-        return figures[f"tma.store {size} bytes until read"]
-
     alone = f"tma.store {copies.LARGE * ROW_BYTES} bytes until read"
-    return _tma_cells(figures, "tma.store", measure_store, alone, "tp_gnic_wr")
+    return _tma_cells(
+        figures, "tma.store", lambda size: figures[f"tma.store {size} bytes until read"], alone, "tp_gnic_wr"
+    )
 
 
 def _cp_async_cells(figures: Figures) -> dict[str, Value]:

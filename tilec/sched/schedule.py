@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
+from tilec.sched.problem import Problem
 from tilec.support.records import dataclass
 
 Status = Literal["optimal", "feasible", "serial", "given"]
@@ -35,3 +37,24 @@ class Schedule:
     def stage(self) -> tuple[int, ...]:
         """Return the interval in which each op issues, counted from the begin of its iteration: start // II."""
         return tuple(s // self.ii for s in self.start)
+
+
+def deepen_rings(problem: Problem, schedule: Schedule, rings: tuple[int, ...]) -> Schedule:
+    """Return the schedule with these rings deepened in turn to their limits or pools; rings without a limit stay.
+
+    The schedule does not need the versions: they hide loads that take longer than is typical.
+    """
+    depth = list(schedule.depth)
+    room = [pool.capacity - pool.reserved for pool in problem.pools]
+    for ring, versions in zip(problem.rings, depth, strict=True):
+        room[ring.pool] -= ring.bytes * versions
+    growing = [r for r in rings if problem.rings[r].max_depth is not None]
+    while growing:
+        for r in tuple(growing):
+            ring = problem.rings[r]
+            if depth[r] >= (ring.max_depth or 0) or ring.bytes > room[ring.pool]:
+                growing.remove(r)
+            else:
+                depth[r] += 1
+                room[ring.pool] -= ring.bytes
+    return schedule if tuple(depth) == schedule.depth else replace(schedule, depth=tuple(depth))

@@ -12,7 +12,7 @@ from tilec.ir.types import INT32
 from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive, AwaitBarrier, CpAsyncArrive, ExpectTx
 from tilec.passes.explicit_roles import protocol
 from tilec.passes.explicit_roles.known_values import UnknownValue
-from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
 from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
 
 
@@ -31,7 +31,7 @@ def check_barriers(kernel: tile.Kernel, assignment: LayoutAssignment, mistakes: 
             _run_with_size(kernel, roles)
 
 
-def _run_with_size(kernel: tile.Kernel, roles: Sequence[protocol.Role]) -> None:
+def _run_with_size(kernel: tile.Kernel, roles: Sequence[RoleAssignment]) -> None:
     """Run the barriers with an assumed value for the kernel's only scalar; do nothing where it has none or several.
     Several sizes may be related: not tried."""
     scalars = [param for param in kernel.params if isinstance(param, tile.Var) and param.dtype == INT32]

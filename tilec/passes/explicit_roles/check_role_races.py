@@ -25,7 +25,7 @@ from tilec.ops.synchronisation.warpgroups import WaitWgmma
 from tilec.passes.explicit_roles import protocol
 from tilec.passes.explicit_roles.footprints import Footprint, find_footprints
 from tilec.passes.explicit_roles.known_values import UnknownValue, Values, evaluate_known
-from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
 from tilec.support.diagnostics import CompileError, ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -88,14 +88,14 @@ class _RaceDetector:
         """Remember the barriers of the run, by place."""
         self.barriers = barriers
 
-    def get_clock(self, role: protocol.Role) -> _RoleClock:
+    def get_clock(self, role: RoleAssignment) -> _RoleClock:
         """Return a role's clock state; a new one starts from the common clock, which all earlier work in common has
         set."""
         if role.name not in self.mine:
             self.mine[role.name] = _RoleClock({**self.common, _get_own_actor(role): 1})
         return self.mine[role.name]
 
-    def visit_statement(self, role: protocol.Role, stmt: tile.Stmt, values: Values) -> None:
+    def visit_statement(self, role: RoleAssignment, stmt: tile.Stmt, values: Values) -> None:
         """Record a role's statement: begin its asynchronous work, signal its barrier, check its accesses for races.
         Raises `_RaceFound` or `_LimitReached`."""
         self.statements += 1
@@ -127,7 +127,7 @@ class _RaceDetector:
         for footprint in find_footprints(stmt, values):
             self.check_access(_Access(actor, footprint, stmt.span), tick, mine.clock)
 
-    def wait_for_products(self, role: protocol.Role, op: tile.TileOp) -> None:
+    def wait_for_products(self, role: RoleAssignment, op: tile.TileOp) -> None:
         """Advance a role's clock for its wgmma products at an operation that waits for some of them."""
         mine, products = self.get_clock(role), (role.name, "products")
         done = 0
@@ -154,7 +154,7 @@ class _RaceDetector:
         mine = self.writes if there.is_write else self.reads
         mine.setdefault(buffer, {}).setdefault(role, {})[access] = tick
 
-    def record_arrival(self, role: protocol.Role, place: protocol.BarrierPlace, phase: int) -> None:
+    def record_arrival(self, role: RoleAssignment, place: protocol.BarrierPlace, phase: int) -> None:
         """Publish the role's clock at the barrier for the phase, then advance the role's own entry."""
         mine = self.get_clock(role)
         self.handed_on.arrive(place, phase, mine.clock)
@@ -162,16 +162,16 @@ class _RaceDetector:
         if role.is_common:
             join_clocks(self.common, mine.clock)
 
-    def record_wait(self, role: protocol.Role, place: protocol.BarrierPlace, phases: int) -> None:
+    def record_wait(self, role: RoleAssignment, place: protocol.BarrierPlace, phases: int) -> None:
         """Add to the role's clock what was published at the barrier in its completed phases."""
         self.handed_on.wait(place, phases, self.get_clock(role).clock)
 
 
-def _get_own_actor(role: protocol.Role) -> Actor:
+def _get_own_actor(role: RoleAssignment) -> Actor:
     return (role.name, "")
 
 
-def _find_asynchronous_actor(role: protocol.Role, op: tile.TileOp) -> Actor | None:
+def _find_asynchronous_actor(role: RoleAssignment, op: tile.TileOp) -> Actor | None:
     """Return the actor of an operation: the role's copies, tensor cores or products; None if its threads do it."""
     if op.signals_barrier:
         return (role.name, f"copies of {op.span.file}:{op.span.line}:{op.span.column}")

@@ -20,10 +20,10 @@ def check_role_registers(assignment: LayoutAssignment, target: Target) -> None:
     requests: dict[str, tuple[int, Span]] = {}
     total = 0
     for part in assignment.roles:
-        counts = [s for s in tile.walk_statements(part.assignment.kernel.body) if isinstance(s, SetRegisters)]
+        counts = [s for s in tile.walk_statements(part.kernel.body) if isinstance(s, SetRegisters)]
         most = max(counts, key=lambda op: op.count, default=None)
         if not part.is_common:
-            total += part.assignment.kernel.threads * (at_first if most is None else most.count)
+            total += part.kernel.threads * (at_first if most is None else most.count)
         if most is not None:
             requests[part.name] = most.count, most.span
     limit = target.limit("registers_per_sm")

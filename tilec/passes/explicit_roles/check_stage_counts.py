@@ -17,8 +17,8 @@ from tilec.ir import tile
 from tilec.ir.operations.interfaces import PipelineEnd
 from tilec.ir.types import INT32
 from tilec.passes.explicit_roles import known_values
-from tilec.passes.explicit_roles.protocol import ASSUMED_SIZE, Role, list_checkable_roles
-from tilec.passes.layout.assign_layouts import LayoutAssignment
+from tilec.passes.explicit_roles.protocol import ASSUMED_SIZE, list_checkable_roles
+from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
 from tilec.support.diagnostics import ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -109,7 +109,7 @@ def _describe_count(count: _StageCount) -> str:
 
 
 def _count_acquires(
-    role: Role, block: known_values.Values, scalars: Sequence[tile.Var]
+    role: RoleAssignment, block: known_values.Values, scalars: Sequence[tile.Var]
 ) -> Iterator[tuple[str, _StageCount]]:
     """Yield a role's stage count for each end of a pipeline that it acquires; nothing where loops depend on data."""
     places: dict[PipelineEnd, Span] = {}
@@ -137,7 +137,7 @@ def _count_acquires(
         yield pipeline, _StageCount(role.name, side, tuple(t[acquires] for t in tallies), sizes, span)
 
 
-def _count_in_role(role: Role, values: Mapping[tile.Var, int]) -> Counter[PipelineEnd]:
+def _count_in_role(role: RoleAssignment, values: Mapping[tile.Var, int]) -> Counter[PipelineEnd]:
     """Return how many stages a role acquires for these values of its variables, by pipeline and side."""
     counts: Counter[PipelineEnd] = Counter()
     _AcquireCounter().count_body(role.kernel.body, dict(values), counts)

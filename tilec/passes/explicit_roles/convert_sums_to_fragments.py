@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.expr import make_constant
 from tilec.ir.rewrite import map_nested_bodies, map_statements
@@ -23,6 +23,7 @@ from tilec.ops.products.gemm import Gemm
 from tilec.passes.explicit_roles.split_roles import has_explicit_roles
 from tilec.passes.layout.fragments.convert_layouts import cover_buffer
 from tilec.passes.layout.mechanisms.tensor_memory import find_held_products
+from tilec.passes.memory.prefetch_tiles import count_tile_uses
 from tilec.support.diagnostics import Label, raise_error
 
 
@@ -41,10 +42,6 @@ def convert_sums_to_fragments(kernel: tile.Kernel) -> tile.Kernel:
     return replace(kernel, body=_rewrite_body(kernel.body, fragments), buffers=buffers, subtiles=subtiles)
 
 
-def _touches_buffer(stmt: tile.Stmt, buffer: tile.Buffer) -> bool:
-    return buffer in find_reads(stmt) or buffer in find_writes(stmt)
-
-
 def _find_final_fragment(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffer | None:
     """Return the fragment that a finished sum is copied to whole, if both can be one tile; else None."""
     for body in _walk_statement_lists(kernel.body):
@@ -56,8 +53,8 @@ def _find_final_fragment(kernel: tile.Kernel, buffer: tile.Buffer) -> tile.Buffe
             if not alike or not all(r.is_whole for r in stmt.regions):
                 return None
             before, after = body[:at], body[at + 1 :]
-            is_summed_before = _count_uses(buffer, before) + 1 == _count_uses(buffer, kernel.body)
-            is_used_behind = _count_uses(fragment, after) + 1 == _count_uses(fragment, kernel.body)
+            is_summed_before = count_tile_uses(before, buffer) + 1 == count_tile_uses(kernel.body, buffer)
+            is_used_behind = count_tile_uses(after, fragment) + 1 == count_tile_uses(kernel.body, fragment)
             return fragment if is_summed_before and is_used_behind else None
     return None
 
@@ -69,15 +66,6 @@ def _walk_statement_lists(body: tuple[tile.Stmt, ...]) -> Iterator[tuple[tile.St
         if not isinstance(stmt, tile.For) or stmt.kind != "pipelined":
             for inner in tile.nested_bodies(stmt):
                 yield from _walk_statement_lists(inner)
-
-
-def _count_uses(buffer: tile.Buffer, body: tuple[tile.Stmt, ...]) -> int:
-    """Return how many innermost statements, and conditions or bounds of enclosing ones, use the buffer."""
-    return sum(_touches_buffer(s, buffer) for s in tile.walk_statements(body) if not tile.nested_bodies(s)) + sum(
-        buffer in {e.buffer for x in list_expressions(s) for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
-        for s in tile.walk_statements(body)
-        if tile.nested_bodies(s)
-    )
 
 
 def _rewrite_body(body: tuple[tile.Stmt, ...], fragments: Mapping[tile.Buffer, tile.Buffer]) -> tuple[tile.Stmt, ...]:
@@ -111,7 +99,7 @@ def _hoist_clearing(loop: tile.For, fragments: Mapping[tile.Buffer, tile.Buffer]
     fills: list[tile.Stmt] = []
     body = list(loop.body)
     for buffer, fragment in fragments.items():
-        at = next((i for i, s in enumerate(body) if _touches_buffer(s, buffer)), None)
+        at = next((i for i, s in enumerate(body) if buffer in (*find_reads(s), *find_writes(s))), None)
         if at is None:
             continue
         op = body[at]

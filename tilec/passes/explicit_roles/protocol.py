@@ -22,8 +22,7 @@ from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive, AwaitBarrie
 from tilec.ops.synchronisation.sync import BlockBarrier
 from tilec.ops.synchronisation.warpgroups import NamedArrive
 from tilec.passes.explicit_roles import known_values
-from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.support import records
+from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
 from tilec.support.diagnostics import ErrorCollector, InternalError, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -38,16 +37,7 @@ BarrierPlace = tuple[int, str, int]
 """A barrier of a block of the cluster."""
 
 
-@records.dataclass(frozen=True, slots=True)
-class Role:
-    """A role, as far as its barriers need it. `is_common`: it runs before the others."""
-
-    name: str
-    kernel: tile.Kernel
-    is_common: bool
-
-
-@records.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class BarrierStep:
     """An operation of a role on a barrier: arrivals, bytes (announced above 0, arrived below), and the parity of the
     phase that it waits for. At a named barrier (`meets` threads) it waits for the current phase. `blocks` are the ranks
@@ -73,7 +63,7 @@ class _TrackedBarrier(Barrier):
 
 @dataclass(slots=True)
 class _RoleState:
-    role: Role
+    role: RoleAssignment
     steps: Iterator[BarrierStep]
     block: int = 0
     waiting: BarrierStep | None = None
@@ -92,23 +82,23 @@ class BarrierObserver(Protocol):
     def start_run(self, barriers: Mapping[BarrierPlace, Barrier]) -> None:
         """Begin to observe a run of these barriers."""
 
-    def visit_statement(self, role: Role, stmt: tile.Stmt, values: known_values.Values) -> None:
+    def visit_statement(self, role: RoleAssignment, stmt: tile.Stmt, values: known_values.Values) -> None:
         """Observe that a role is about to run this operation or nest."""
 
-    def record_arrival(self, role: Role, place: BarrierPlace, phase: int) -> None:
+    def record_arrival(self, role: RoleAssignment, place: BarrierPlace, phase: int) -> None:
         """Observe an arrival of the role in the current phase."""
 
-    def record_wait(self, role: Role, place: BarrierPlace, phases: int) -> None:
+    def record_wait(self, role: RoleAssignment, place: BarrierPlace, phases: int) -> None:
         """Observe that the role has waited until this many phases are complete."""
 
 
-def list_checkable_roles(assignment: LayoutAssignment, mistakes: ErrorCollector) -> list[Role]:
+def list_checkable_roles(assignment: LayoutAssignment, mistakes: ErrorCollector) -> list[RoleAssignment]:
     """Return the explicit roles whose barriers can be run; [] after a refused statement or an error about barriers."""
     statements = tile.walk_statements(assignment.kernel.body)
     # A refused statement may have been an arrival.
     if mistakes.has(*_BARRIER_MISTAKES) or any(map(is_refused, statements)):
         return []
-    return [Role(part.name, part.assignment.kernel, part.is_common) for part in assignment.roles]
+    return list(assignment.roles)
 
 
 def find_allocations(kernel: tile.Kernel) -> dict[str, AllocBarrier]:
@@ -118,7 +108,7 @@ def find_allocations(kernel: tile.Kernel) -> dict[str, AllocBarrier]:
 
 def run_barriers(
     kernel: tile.Kernel,
-    roles: Sequence[Role],
+    roles: Sequence[RoleAssignment],
     scalars: Mapping[tile.Var, int] = MappingProxyType({}),
     watch: BarrierObserver | None = None,
 ) -> None:
@@ -159,7 +149,7 @@ def barrier_name(op: tile.TileOp) -> str:
 
 
 def _run_barrier_statements(
-    body: tuple[tile.Stmt, ...], role: Role, values: known_values.Values, watch: BarrierObserver | None
+    body: tuple[tile.Stmt, ...], role: RoleAssignment, values: known_values.Values, watch: BarrierObserver | None
 ) -> Iterator[BarrierStep]:
     """Yield a role's barrier operations in execution order, update `values`, and show `watch` each statement. Raises
     `UnknownValue` where control flow is unknown, and `LoopLeft` at a break."""
@@ -204,7 +194,7 @@ def _is_relevant(stmt: tile.Stmt) -> bool:
     return isinstance(stmt, tile.Break)
 
 
-def _walk_operation(op: tile.TileOp, role: Role, values: known_values.Values) -> Iterator[BarrierStep]:
+def _walk_operation(op: tile.TileOp, role: RoleAssignment, values: known_values.Values) -> Iterator[BarrierStep]:
     """Yield the arrivals, bytes and waits of one operation at barriers; nothing for an operation without any."""
     if not _is_relevant(op):
         return
@@ -234,7 +224,7 @@ def _walk_operation(op: tile.TileOp, role: Role, values: known_values.Values) ->
             raise InternalError(f"the effect of T.{op.name} on a barrier is not defined")
 
 
-def _count_arrivals(op: Arrive | CpAsyncArrive, role: Role, values: known_values.Values) -> int:
+def _count_arrivals(op: Arrive | CpAsyncArrive, role: RoleAssignment, values: known_values.Values) -> int:
     """Return by how many threads or warps of the role an operation arrives, given its condition."""
     if isinstance(op, Arrive) and op.by_warps:
         return role.kernel.threads // 32

@@ -29,8 +29,8 @@ def list_roles_and_pipelines(kernel: tile.Kernel, assignment: LayoutAssignment) 
             {
                 "name": part.name,
                 "first_warp": part.first_warp,
-                "warps": part.assignment.kernel.threads // 32,
-                "statements": list(_list_statements(part.assignment.kernel.body, 0)),
+                "warps": part.kernel.threads // 32,
+                "statements": list(_list_statements(part.kernel.body, 0)),
             }
             for part in assignment.roles
         ],
@@ -55,7 +55,7 @@ def _list_pipeline(op: AllocBarrier, parts: tuple[RoleAssignment, ...]) -> dict[
 
 def _has_acquire(part: RoleAssignment, end: PipelineEnd) -> bool:
     """Return True if the role acquires stages at this end of a pipeline."""
-    statements = tile.walk_statements(part.assignment.kernel.body)
+    statements = tile.walk_statements(part.kernel.body)
     return any(isinstance(s, AwaitBarrier) and s.acquires == end for s in statements)
 
 

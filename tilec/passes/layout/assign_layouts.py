@@ -127,6 +127,12 @@ class RoleAssignment:
     first_warp: int
     assignment: LayoutAssignment
     is_common: bool = False
+    """True if it runs before the others."""
+
+    @property
+    def kernel(self) -> tile.Kernel:
+        """Return the role's statements, as a kernel of its threads."""
+        return self.assignment.kernel
 
 
 def assign_layouts(selection: MechanismSelection, mistakes: ErrorCollector = RAISE_FIRST) -> LayoutAssignment:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 
 
@@ -19,5 +18,4 @@ def find_element_accesses(body: Iterable[tile.Stmt]) -> Iterator[tuple[tile.Stmt
     for stmt in tile.walk_statements(tuple(body)):
         if isinstance(stmt, tile.Store):
             yield stmt, stmt
-        for expr in list_expressions(stmt):
-            yield from ((stmt, e) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
+        yield from ((stmt, load) for load in tile.walk_loads(stmt))

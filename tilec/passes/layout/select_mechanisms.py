@@ -19,7 +19,7 @@ from tilec.analysis.rings import find_pipelined_loops, is_load, is_pipelined, wh
 from tilec.analysis.tensor_order import find_ordered_tensors
 from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
-from tilec.ir.affine import affine_form, row_divisor
+from tilec.ir.affine import affine_form, reads_elements, row_divisor
 from tilec.ir.expr import SMALL_FLOATS
 from tilec.ir.placement import contiguous_run
 from tilec.ir.rewrite import map_nested_bodies
@@ -115,8 +115,7 @@ def _find_loads(loop: tile.For) -> tuple[tile.TileOp, ...]:
 def _is_sole_producer(copy: tile.TileOp, loop: tile.For) -> bool:
     """Return True if nothing else in the loop writes the copy's tile, and its source's start loads no element."""
     source, buffer = copy.regions[0], copy.regions[1].buffer
-    by_data = any(isinstance(e, tile.Load) for index in source.start for e in tile.walk_expr(index))
-    return not by_data and sum(buffer in find_writes(s) for s in loop.body) == 1
+    return not any(map(reads_elements, source.start)) and sum(buffer in find_writes(s) for s in loop.body) == 1
 
 
 def _find_sources_of_a(kernel: tile.Kernel) -> frozenset[str]:
@@ -205,7 +204,7 @@ class _MechanismSelector:
             case tile.If() | tile.While():
                 return (map_nested_bodies(stmt, self.select_body),)
             case tile.Bind(var=var, value=value):
-                if var.dtype.kind == "int" and not any(isinstance(e, tile.Load) for e in tile.walk_expr(value)):
+                if var.dtype.kind == "int" and not reads_elements(value):
                     self.values[var] = tile.substitute_variables(value, self.values)
                 return (stmt,)
             case Copy():

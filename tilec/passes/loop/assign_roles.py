@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TypeGuard, TypeVar
 
 from tilec.analysis.control_slice import is_replicated_setting
+from tilec.analysis.fragment_prefetch import is_wgmma_operation
 from tilec.analysis.rings import RingPlan, find_accesses, find_pipelined_loops, is_load
 from tilec.analysis.scalar_definitions import find_scheduled_statements
 from tilec.analysis.usage import find_reads, find_writes
@@ -90,7 +91,7 @@ def count_consumer_groups(assignment: LayoutAssignment, loop: tile.For, target: 
     schedule holds for all warpgroups together."""
     groups = assignment.kernel.threads // WARPGROUP_THREADS
     consumed = [s for s in find_scheduled_statements(loop) if assign_role(s, assignment) == "consumer"]
-    products = [s for s in consumed if is_wgmma_product(s)]
+    products = [s for s in consumed if is_wgmma_operation(s)]
     if assignment.form != "warp_specialised" or groups < 2 or loop.stage is not None or not products:
         return 1
     # Each group needs a barrier for the ping-pong order.
@@ -201,14 +202,9 @@ def resolve_tile_owner(role: str) -> str:
     return "consumer" if role == EVERY_ROLE else role
 
 
-def is_wgmma_product(stmt: tile.Stmt) -> bool:
-    """Return whether a statement is an asynchronous product of a warpgroup (wgmma)."""
-    return isinstance(stmt, tile.TileOp) and stmt.via == "wgmma"
-
-
 def find_wgmma_products(body: tuple[tile.Stmt, ...]) -> tuple[tile.TileOp, ...]:
     """Return the wgmma products among these statements and those nested in them."""
-    return tuple(s for s in tile.walk_statements(body) if isinstance(s, tile.TileOp) and is_wgmma_product(s))
+    return tuple(s for s in tile.walk_statements(body) if isinstance(s, tile.TileOp) and is_wgmma_operation(s))
 
 
 def _is_warpgroup_independent(stmt: tile.Stmt, assignment: LayoutAssignment, own: frozenset[str]) -> bool:

@@ -15,7 +15,7 @@ from tilec.analysis.rings import is_pipelined
 from tilec.analysis.thresholds import OPPOSITES, build_difference, solve_threshold
 from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
-from tilec.ir.affine import Affine, Interval, value_interval
+from tilec.ir.affine import Affine, Interval, reads_elements, value_interval
 from tilec.ir.rewrite import map_expressions, map_nested_bodies
 from tilec.ir.text import show_expr
 from tilec.ir.types import BOOL, INT32
@@ -109,7 +109,7 @@ class _MaskEliminator:
                     yield from self.rewrite_nest(loop, stmt, proof)
                 case tile.For() | tile.While() | tile.If():
                     yield self.rewrite_statement(stmt, ranges)
-                case tile.Bind() if not _has_loads(stmt.value):
+                case tile.Bind() if not reads_elements(stmt.value):
                     names[stmt.var] = tile.substitute_variables(stmt.value, names)
                     yield stmt
                 case _:
@@ -244,7 +244,7 @@ class _ConditionProof:
                 if math.isinf(greatest_term):
                     return None
                 greatest += int(greatest_term)
-            elif self.var in parts or parts & self.moving or _has_loads(atom):
+            elif self.var in parts or parts & self.moving or reads_elements(atom):
                 return None
             else:
                 rest.append((atom, coefficient))
@@ -279,8 +279,3 @@ def evaluate_condition(condition: tile.Expr, ranges: Ranges) -> bool | None:
             return is_less if is_less is None or op == "lt" else not is_less
         case _:
             return None
-
-
-def _has_loads(expr: tile.Expr) -> bool:
-    """Return True if the expression loads an element."""
-    return any(isinstance(e, tile.Load) for e in tile.walk_expr(expr))

@@ -23,7 +23,7 @@ def order_roles(assignment: LayoutAssignment, loops: Sequence[PlannedLoop]) -> L
     def order_role(part: RoleAssignment) -> RoleAssignment:
         """Return one role with the bodies of its scheduled loops in schedule order."""
         own = {var: schedule for (role, var), schedule in schedules.items() if role == part.name}
-        kernel = part.assignment.kernel
+        kernel = part.kernel
 
         def order_loop(stmt: tile.Stmt) -> tile.Stmt:
             """Return a scheduled loop with its body in schedule order; any other statement as it is."""

@@ -40,7 +40,7 @@ class StatementUnit:
 
 def find_role_loops(assignment: LayoutAssignment) -> tuple[tuple[RoleAssignment, tile.For], ...]:
     """Return each loop of an explicit role that acquires pipeline stages and contains no other control flow."""
-    return tuple((part, loop) for part in assignment.roles for loop in _find_stage_loops(part.assignment.kernel.body))
+    return tuple((part, loop) for part in assignment.roles for loop in _find_stage_loops(part.kernel.body))
 
 
 def _find_stage_loops(body: Statements) -> Iterator[tile.For]:
@@ -138,7 +138,7 @@ def _build_problem(part: RoleAssignment, loop: tile.For, pipelines: Mapping[str,
     slots = (*target.slots, Slot(f"issue ({part.name})"))
     ops = tuple(_build_op(unit, part, target, len(target.slots)) for unit in units_in_order)
     edges = tuple(_build_edges(units_in_order, ops, pipelines))
-    problem = Problem(f"{part.assignment.kernel.name}.{part.name}.{loop.var.name}", ops, edges, slots, max_stages=1)
+    problem = Problem(f"{part.kernel.name}.{part.name}.{loop.var.name}", ops, edges, slots, max_stages=1)
     return LoopProblem(loop, tuple(u.main for u in units_in_order), (part.name,) * len(units_in_order), (), problem)
 
 

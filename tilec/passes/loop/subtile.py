@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
+from tilec.ir.affine import add_exprs
 from tilec.ir.rewrite import map_declared_variables, map_expressions, map_nested_bodies
-from tilec.ir.types import INT32
 from tilec.passes.layout.element_accesses import find_element_accesses
 from tilec.rewriting.fold_constants import fold_constants
 from tilec.rewriting.make_names_unique import UniqueNames
@@ -178,7 +178,8 @@ class _StatementPart:
             if whole.extent[dim] != region.buffer.shape[dim]:
                 raise Indivisible(f"a statement uses only a part of {region.buffer.name}")
             return replace(region, buffer=self.of.tiles[region.buffer][self.part], extent=extent)
-        start = tuple(_add_offset(s, size * self.part) if d == dim else s for d, s in enumerate(region.start))
+        offset = tile.int32_const(size * self.part)
+        start = tuple(add_exprs(s, offset) if d == dim else s for d, s in enumerate(region.start))
         return replace(region, start=start, extent=extent)
 
     def rewrite_nest(self, nest: tile.Parallel) -> tile.Parallel:
@@ -241,7 +242,7 @@ class _NestPart:
         """Return the expression with renamed variables and loads of this part; the split variable gets the part's
         offset."""
         if expr == self.var:
-            return _add_offset(self.names[self.var], self.part * self.size)
+            return add_exprs(self.names[self.var], tile.int32_const(self.part * self.size))
         if isinstance(expr, tile.Var):
             return self.names.get(expr, expr)
         if isinstance(expr, tile.Load):
@@ -254,8 +255,3 @@ def _declared_variables(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Var]:
     """Yield the variables that the statements and all nested in them declare."""
     for inner in tile.walk_statements(body):
         yield from tile.declared_variables(inner)
-
-
-def _add_offset(expr: tile.Expr, offset: int) -> tile.Expr:
-    """Return the expression plus the offset; itself for 0."""
-    return expr if offset == 0 else tile.Binary("add", expr, tile.int32_const(offset), INT32)

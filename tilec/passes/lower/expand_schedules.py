@@ -68,8 +68,8 @@ def _expand_explicit_roles(assignment: LayoutAssignment, target: Target) -> warp
     for part in assignment.roles:
         expander = Expander(part.assignment, (), target)
         expander.share_state(whole)
-        threads = part.assignment.kernel.threads
-        body = expander.expand_body(part.assignment.kernel.body, "all")
+        threads = part.kernel.threads
+        body = expander.expand_body(part.kernel.body, "all")
         if part.is_common:  # each role sees the common work complete
             body = (*body, warp.NamedBarrier(0, threads, True))
         roles.append(warp.Role(part.name, part.first_warp, threads // 32, body))
@@ -304,9 +304,9 @@ class Expander:
         """Yield a role's operations for statement `at`, within ring waits and releases for tiles prefetched for it."""
         stmt = stmts[at]
         filled = [fetch for fetch in prefetched if role in ("producer", "all") and fetch.copy == at]
-        read = [fetch for fetch in prefetched if role in ("consumer", "all") and fetch.tile in find_reads(stmt)]
+        read = [fetch for fetch in prefetched if role in ("consumer", "all") and fetch.buffer in find_reads(stmt)]
         side = assign_roles.LOADING_THREAD if role == "all" and filled else role
-        own = {fetch: warp.Cursor(f"{fetch.tile.name}.{side}", fetch.tile.name) for fetch in (*filled, *read)}
+        own = {fetch: warp.Cursor(f"{fetch.buffer.name}.{side}", fetch.buffer.name) for fetch in (*filled, *read)}
         done = [fetch for fetch in read if fetch.last == at]
         for fetch in filled:
             yield warp.RingAcquire(own[fetch], span=stmt.span)

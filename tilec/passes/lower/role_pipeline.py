@@ -20,7 +20,7 @@ from tilec.analysis.rings import find_accesses
 from tilec.analysis.scalar_definitions import find_replayed_binds
 from tilec.analysis.trip_count import build_trip_count, get_static_trip_count
 from tilec.ir import tile, warp
-from tilec.ir.affine import add_exprs, scale_expr
+from tilec.ir.affine import add_exprs, reads_elements, scale_expr
 from tilec.ir.rewrite import map_nested_bodies
 from tilec.ir.types import BOOL
 from tilec.passes.loop import assign_roles, rotate_loop
@@ -456,7 +456,7 @@ def _fix_bounds(loop: tile.For, cursors: Cursors) -> tuple[tile.For, tuple[warp.
 
     def fix_bound(bound: tile.Expr, name: str) -> tile.Expr:
         """Return a bound, or a new variable with the value of one that loads."""
-        if not any(isinstance(e, tile.Load) for e in tile.walk_expr(bound)):
+        if not reads_elements(bound):
             return bound
         lets.append(warp.Let(tile.Var(f"{loop.var.name}.{name}"), bound, cursors=cursors, span=loop.span))
         return lets[-1].var

@@ -9,22 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tilec.analysis.trip_count import UNKNOWN_TRIP_COUNT, estimate_trip_count, get_static_trip_count
-from tilec.ir.tile import (
-    Bind,
-    Buffer,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Load,
-    Parallel,
-    Region,
-    Stmt,
-    Store,
-    Var,
-    While,
-    walk_expr,
-)
+from tilec.ir import tile
 from tilec.ops.copies.copy import Copy
 from tilec.passes.memory.multicast import get_multicast_axes
 from tilec.support.records import dataclass
@@ -47,16 +32,16 @@ class LoadFootprint:
     tensor: str = ""
 
 
-def _list_own_indices(source: Region, known: _VariableAxes) -> Iterator[Expr]:
+def _list_own_indices(source: tile.Region, known: _VariableAxes) -> Iterator[tile.Expr]:
     """Yield the indices of a region, without those by which data select one element of a dimension."""
     for start, extent in zip(source.start, source.extent, strict=True):
         if extent != 1 or not known.depends_on_data(start) or known.differs_in_loop(start):
             yield start
 
 
-def find_load_footprints(kernel: Kernel) -> tuple[LoadFootprint, ...]:
+def find_load_footprints(kernel: tile.Kernel) -> tuple[LoadFootprint, ...]:
     """Return the footprint of each copy from a tensor: its tile, block axes and bytes, in program order."""
-    axes: dict[Var | Buffer, frozenset[str]] = {
+    axes: dict[tile.Var | tile.Buffer, frozenset[str]] = {
         var: frozenset(axis) for var, axis in zip(kernel.block_vars, "xyz", strict=False)
     }
     return tuple(_find_footprints(kernel.body, _VariableAxes(axes, set(), set()), 1))
@@ -67,27 +52,27 @@ class _VariableAxes:
     """The axes of the grid that each variable depends on, T.alloc_var's too, the variables that depend on elements of
     tensors, and those that differ between iterations of a loop."""
 
-    axes: dict[Var | Buffer, frozenset[str]]
-    data: set[Var]
-    looping: set[Var]
+    axes: dict[tile.Var | tile.Buffer, frozenset[str]]
+    data: set[tile.Var]
+    looping: set[tile.Var]
 
-    def find_axes(self, *exprs: Expr) -> frozenset[str]:
+    def find_axes(self, *exprs: tile.Expr) -> frozenset[str]:
         """Return the axes of the grid whose block index the expressions depend on."""
-        parts = (part.buffer if isinstance(part, Load) else part for part in _walk_exprs(exprs))
-        known = (self.axes.get(part, ()) for part in parts if isinstance(part, Var | Buffer))
+        parts = (part.buffer if isinstance(part, tile.Load) else part for part in _walk_exprs(exprs))
+        known = (self.axes.get(part, ()) for part in parts if isinstance(part, tile.Var | tile.Buffer))
         return frozenset(axis for axes in known for axis in axes)
 
-    def store_value(self, store: Store, conditions: Sequence[Expr]) -> None:
+    def store_value(self, store: tile.Store, conditions: Sequence[tile.Expr]) -> None:
         """Record the axes that the value of a T.alloc_var depends on, also by the conditions of its store."""
         if store.buffer.in_registers:
             before = self.axes.get(store.buffer, frozenset())
             self.axes[store.buffer] = before | self.find_axes(store.value, *conditions)
 
-    def depends_on_data(self, *exprs: Expr) -> bool:
+    def depends_on_data(self, *exprs: tile.Expr) -> bool:
         """Return True if an expression loads an element or uses a variable that depends on one."""
-        return any(isinstance(part, Load) or part in self.data for part in _walk_exprs(exprs))
+        return any(isinstance(part, tile.Load) or part in self.data for part in _walk_exprs(exprs))
 
-    def define_variable(self, var: Var, *exprs: Expr) -> None:
+    def define_variable(self, var: tile.Var, *exprs: tile.Expr) -> None:
         """Record on which block axes a variable depends, and whether on data, from its defining expressions."""
         self.axes[var] = self.find_axes(*exprs)
         if self.depends_on_data(*exprs):
@@ -95,25 +80,25 @@ class _VariableAxes:
         if self.differs_in_loop(*exprs):
             self.looping.add(var)
 
-    def differs_in_loop(self, *exprs: Expr) -> bool:
+    def differs_in_loop(self, *exprs: tile.Expr) -> bool:
         """Return True if an expression uses a variable that differs between iterations of a loop."""
         return any(part in self.looping for part in _walk_exprs(exprs))
 
 
-def _walk_exprs(exprs: tuple[Expr, ...]) -> Iterator[Expr]:
-    return (part for expr in exprs for part in walk_expr(expr))
+def _walk_exprs(exprs: tuple[tile.Expr, ...]) -> Iterator[tile.Expr]:
+    return (part for expr in exprs for part in tile.walk_expr(expr))
 
 
 def _find_footprints(
-    stmts: tuple[Stmt, ...], known: _VariableAxes, trip_count: int, conditions: tuple[Expr, ...] = ()
+    stmts: tuple[tile.Stmt, ...], known: _VariableAxes, trip_count: int, conditions: tuple[tile.Expr, ...] = ()
 ) -> Iterator[LoadFootprint]:
     """Yield the footprints of the copies in statements that run `trip_count` times under `conditions`, recording
     variables in `known`."""
     for stmt in stmts:
         match stmt:
-            case Bind(var=var, value=value):
+            case tile.Bind(var=var, value=value):
                 known.define_variable(var, value)
-            case For(var=var, start=start, stop=stop, body=body):
+            case tile.For(var=var, start=start, stop=stop, body=body):
                 known.define_variable(var, start, stop)
                 if stmt.step == 1:  # the ranges of neighbours overlap
                     known.axes[var] = frozenset()
@@ -121,19 +106,20 @@ def _find_footprints(
                 count = get_static_trip_count(stmt)
                 again = trip_count * (estimate_trip_count(stmt) if count is None else count)
                 yield from _find_footprints(body, known, again, conditions)
-            case While(body=body):
+            case tile.While(body=body):
                 yield from _find_footprints(body, known, trip_count * UNKNOWN_TRIP_COUNT, conditions)
-            case If(condition=condition, then=then, orelse=orelse):
+            case tile.If(condition=condition, then=then, orelse=orelse):
                 yield from _find_footprints((*then, *orelse), known, trip_count, (*conditions, condition))
-            case Parallel(body=body):
+            case tile.Parallel(body=body):
                 yield from _find_footprints(body, known, trip_count, conditions)
-            case Store():
+            case tile.Store():
                 known.store_value(stmt, conditions)
-            case Copy(regions=(source, tile, *_)) if source.buffer.scope == "global":
+            case Copy(regions=(source, destination, *_)) if source.buffer.scope == "global":
                 size = math.prod(source.extent) * source.buffer.dtype.bits // 8 * trip_count
                 axes = "".join(sorted(known.find_axes(*source.start)))
                 likely_axes = "".join(sorted(known.find_axes(*_list_own_indices(source, known))))
                 gathers = any(known.depends_on_data(each) and known.differs_in_loop(each) for each in source.start)
+                loaded = destination.buffer.name
                 yield LoadFootprint(
-                    tile.buffer.name, axes, size, get_multicast_axes(stmt), likely_axes, gathers, source.buffer.name
+                    loaded, axes, size, get_multicast_axes(stmt), likely_axes, gathers, source.buffer.name
                 )

@@ -14,9 +14,10 @@ from dataclasses import replace
 from tilec.analysis.box_starts import collect_coordinates
 from tilec.analysis.rings import find_pipelined_loops, is_load, is_pipelined
 from tilec.analysis.tensor_order import find_ordered_tensors
-from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.analysis.usage import find_reads, find_writes
+from tilec.ir import tile
+from tilec.ir.affine import reads_elements
 from tilec.ir.rewrite import map_nested_bodies, rewrite_statements
-from tilec.ir.tile import Break, Buffer, For, If, Kernel, Load, Stmt, TileOp, While, walk_expr, walk_statements
 from tilec.ops.copies.copy import Copy
 from tilec.ops.copies.im2col import Im2col
 from tilec.passes.layout.assign_layouts import LayoutAssignment
@@ -39,7 +40,7 @@ def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssign
     ordered = find_ordered_tensors(assignment.kernel)
     room = _count_free_bytes(assignment, target)
 
-    def rewrite_body(stmts: tuple[Stmt, ...], versions: int) -> tuple[Stmt, ...]:
+    def rewrite_body(stmts: tuple[tile.Stmt, ...], versions: int) -> tuple[tile.Stmt, ...]:
         """Return a statement list with its prefetchable copies made TMA loads of up to `versions` versions. Takes
         further versions from `room`."""
         nonlocal room
@@ -47,9 +48,9 @@ def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssign
         for fetch in find_tile_loads(stmts):
             if not _can_prefetch(assignment, stmts, fetch, ordered):
                 continue
-            size = assignment.shared[fetch.tile.name].bytes
-            if not any(fetch.tile in find_reads(loop) for loop in find_pipelined_loops(stmts)):
-                is_small = size * versions <= MAX_SMALL_TILE_BYTES and not assignment.shared[fetch.tile.name].swizzle
+            size = assignment.shared[fetch.buffer.name].bytes
+            if not any(fetch.buffer in find_reads(loop) for loop in find_pipelined_loops(stmts)):
+                is_small = size * versions <= MAX_SMALL_TILE_BYTES and not assignment.shared[fetch.buffer.name].swizzle
                 if is_small and find_pipelined_loops(stmts[: fetch.first]):
                     found[fetch.copy] = versions
             elif room >= 0:  # its first version has memory already
@@ -59,14 +60,14 @@ def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssign
             _load_by_tma(s, found[at]) if at in found else rewrite_inside(s, versions) for at, s in enumerate(stmts)
         )
 
-    def rewrite_inside(stmt: Stmt, versions: int) -> Stmt:
+    def rewrite_inside(stmt: tile.Stmt, versions: int) -> tile.Stmt:
         """Return a statement with prefetches in the lists inside it; pipelined loops stay, others get two versions."""
         match stmt:
-            case For() if is_pipelined(stmt):
+            case tile.For() if is_pipelined(stmt):
                 return stmt
-            case For() | While():
+            case tile.For() | tile.While():
                 return map_nested_bodies(stmt, lambda stmts: rewrite_body(stmts, 2))
-            case If():
+            case tile.If():
                 return map_nested_bodies(stmt, lambda stmts: rewrite_body(stmts, versions))
             case _:
                 return stmt
@@ -74,36 +75,36 @@ def prefetch_tiles(assignment: LayoutAssignment, target: Target) -> LayoutAssign
     return replace(assignment, kernel=replace(assignment.kernel, body=rewrite_body(assignment.kernel.body, 1)))
 
 
-def count_prefetched_versions(kernel: Kernel) -> dict[str, int]:
+def count_prefetched_versions(kernel: tile.Kernel) -> dict[str, int]:
     """Return the number of versions of each prefetched tile of the kernel, by name."""
-    loads = (s for s in walk_statements(kernel.body) if isinstance(s, TileOp))
+    loads = (s for s in tile.walk_statements(kernel.body) if isinstance(s, tile.TileOp))
     return {load.regions[1].buffer.name: load.prefetched for load in loads if load.prefetched is not None}
 
 
-def is_prefetched(stmt: Stmt) -> bool:
-    return isinstance(stmt, TileOp) and stmt.prefetched is not None
+def is_prefetched(stmt: tile.Stmt) -> bool:
+    return isinstance(stmt, tile.TileOp) and stmt.prefetched is not None
 
 
 @dataclass(frozen=True, slots=True)
 class TileLoad:
     """A tile, and the indices in a statement list of its copy, its first reader and its last one."""
 
-    tile: Buffer
+    buffer: tile.Buffer
     copy: int
     first: int
     last: int
 
 
-def find_tile_loads(stmts: tuple[Stmt, ...]) -> Iterator[TileLoad]:
+def find_tile_loads(stmts: tuple[tile.Stmt, ...]) -> Iterator[TileLoad]:
     """Yield each copy from a tensor to a shared tile that only later statements of the list read and none else
     writes."""
     for at, stmt in enumerate(stmts):
-        if not isinstance(stmt, TileOp) or not is_load(stmt):
+        if not isinstance(stmt, tile.TileOp) or not is_load(stmt):
             continue
-        tile = stmt.regions[1].buffer
-        reading = [n for n, other in enumerate(stmts) if tile in find_reads(other)]
-        if reading and reading[0] > at and [n for n, other in enumerate(stmts) if tile in find_writes(other)] == [at]:
-            yield TileLoad(tile, at, reading[0], reading[-1])
+        buffer = stmt.regions[1].buffer
+        reading = [n for n, other in enumerate(stmts) if buffer in find_reads(other)]
+        if reading and reading[0] > at and [n for n, other in enumerate(stmts) if buffer in find_writes(other)] == [at]:
+            yield TileLoad(buffer, at, reading[0], reading[-1])
 
 
 def _count_free_bytes(assignment: LayoutAssignment, target: Target) -> int:
@@ -115,51 +116,51 @@ def _count_free_bytes(assignment: LayoutAssignment, target: Target) -> int:
 
 
 def _can_prefetch(
-    assignment: LayoutAssignment, stmts: tuple[Stmt, ...], fetch: TileLoad, ordered: frozenset[str]
+    assignment: LayoutAssignment, stmts: tuple[tile.Stmt, ...], fetch: TileLoad, ordered: frozenset[str]
 ) -> bool:
     """Return whether the producer can load a tile by TMA, all uses are in this list, and the last follows a
     pipelined loop. That loop may be the last reader itself, and nothing between copy and last reader may leave a
     loop."""
-    copy, tile = stmts[fetch.copy], fetch.tile
+    copy, buffer = stmts[fetch.copy], fetch.buffer
     if not isinstance(copy, Copy):
         return False
-    source, destination, layout = copy.source, copy.destination, assignment.shared[tile.name]
+    source, destination, layout = copy.source, copy.destination, assignment.shared[buffer.name]
     return (
         copy.via in ("cp_async", "registers")
         and not (copy.width is not None or copy.is_asynchronous or is_tma_disabled(copy))
         and destination.is_whole
         and source.buffer.name not in ordered
-        and not any(isinstance(e, Load) for index in source.start for e in walk_expr(index))
-        and why_no_tensor_map(source, tile, collect_coordinates(assignment.kernel), least_dimensions=1) is None
+        and not any(map(reads_elements, source.start))
+        and why_no_tensor_map(source, buffer, collect_coordinates(assignment.kernel), least_dimensions=1) is None
         and is_legal(layout, ["tma"])
         and bool(find_pipelined_loops(stmts[: fetch.last + 1]))
         and not any(_can_leave_loop(stmt) for stmt in stmts[fetch.copy + 1 : fetch.last + 1])
-        and _count_touching(stmts, tile) == _count_touching(assignment.kernel.body, tile)
+        and count_tile_uses(stmts, buffer) == count_tile_uses(assignment.kernel.body, buffer)
     )
 
 
-def _can_leave_loop(stmt: Stmt) -> bool:
+def _can_leave_loop(stmt: tile.Stmt) -> bool:
     """Return whether the statement is a break, or an `if` with one, so that it may leave the loop around."""
     match stmt:
-        case Break():
+        case tile.Break():
             return True
-        case If(then=then, orelse=orelse):
+        case tile.If(then=then, orelse=orelse):
             return any(map(_can_leave_loop, (*then, *orelse)))
         case _:
             return False
 
 
-def _count_touching(body: tuple[Stmt, ...], tile: Buffer) -> int:
+def count_tile_uses(body: tuple[tile.Stmt, ...], buffer: tile.Buffer) -> int:
     """Return how many statements access the tile; loops and ifs count only by their bounds or condition."""
     return sum(
-        any(isinstance(e, Load) and e.buffer == tile for x in list_expressions(stmt) for e in walk_expr(x))
-        if isinstance(stmt, For | While | If)
-        else tile in (*find_reads(stmt), *find_writes(stmt))
-        for stmt in walk_statements(body)
+        any(load.buffer == buffer for load in tile.walk_loads(stmt))
+        if isinstance(stmt, tile.For | tile.While | tile.If)
+        else buffer in (*find_reads(stmt), *find_writes(stmt))
+        for stmt in tile.walk_statements(body)
     )
 
 
-def _use_single_version(stmt: Stmt) -> Stmt:
+def _use_single_version(stmt: tile.Stmt) -> tile.Stmt:
     """Return a TMA load as one prefetched in a ring of one version; any other statement as it is."""
     match stmt:
         case Copy() | Im2col() if is_load(stmt) and stmt.via == "tma":
@@ -168,7 +169,7 @@ def _use_single_version(stmt: Stmt) -> Stmt:
             return stmt
 
 
-def _load_by_tma(stmt: Stmt, versions: int) -> Stmt:
+def _load_by_tma(stmt: tile.Stmt, versions: int) -> tile.Stmt:
     """Return the copy as a TMA load that is prefetched in this many versions."""
     assert isinstance(stmt, Copy)
     return replace(stmt, via="tma", prefetched=versions)

@@ -8,7 +8,6 @@ take over other contents."""
 from __future__ import annotations
 
 from tilec.analysis.rings import find_accesses, find_pipelined_loops
-from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ops.copies.copy_cluster import Send
 from tilec.ops.synchronisation.sync import is_ordering_statement
@@ -59,8 +58,7 @@ def is_written_first(buffer: str, body: tuple[tile.Stmt, ...]) -> bool | None:
 
 def _is_read_by_condition(stmt: tile.Stmt, buffer: str) -> bool:
     """Return whether a bound or condition of the statement reads the tile."""
-    parts = (part for expr in list_expressions(stmt) for part in tile.walk_expr(expr))
-    return any(isinstance(part, tile.Load) and part.buffer.name == buffer for part in parts)
+    return any(load.buffer.name == buffer for load in tile.walk_loads(stmt))
 
 
 def has_loop_stores(kernel: tile.Kernel) -> bool:

@@ -16,7 +16,6 @@ from typing import TypeGuard
 from tilec.analysis.rings import count_scheduled_versions, find_pipelined_loops, is_pipelined, plan_rings
 from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
-from tilec.ir.affine import add_exprs
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import Fragment
 from tilec.ir.rewrite import map_nested_bodies
@@ -25,7 +24,7 @@ from tilec.ir.warp import PART_ROWS
 from tilec.ops.atomic import AtomicTile
 from tilec.ops.copies.copy import Copy
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.fragments.convert_layouts import cover_buffer
+from tilec.passes.layout.fragments.convert_layouts import cover_buffer, slice_region
 from tilec.passes.layout.select_mechanisms import STAGED_CHUNK_BYTES
 from tilec.passes.layout.shared.atoms import ACCUMULATOR_LANES
 from tilec.passes.memory.live_ranges import align_bytes
@@ -272,16 +271,10 @@ def _build_chunks(
     if target.has("stmatrix") and can_use_stmatrix(source.buffer, staged, assignment):
         into = replace(into, via="stmatrix")
     chunks: list[tile.Stmt] = []
-    for k, column in enumerate(range(0, source.buffer.shape[-1], width)):
+    for k, column in enumerate(map(tile.int32_const, range(0, source.buffer.shape[-1], width))):
         staged = buffers[k % len(buffers)]
         whole = cover_buffer(staged, into.span)
-        chunks.append(replace(into, source=_slice_columns(source, column, width), destination=whole))
-        stored = replace(out, source=whole, destination=_slice_columns(destination, column, width))
+        chunks.append(replace(into, source=slice_region(source, -1, column, width), destination=whole))
+        stored = replace(out, source=whole, destination=slice_region(destination, -1, column, width))
         chunks.append(replace(stored, parts=parts) if parts > 1 else stored)
     return tuple(chunks)
-
-
-def _slice_columns(region: tile.Region, first: int, width: int) -> tile.Region:
-    """Return the region of `width` columns that begins `first` columns behind the region's start."""
-    start = (*region.start[:-1], add_exprs(region.start[-1], tile.int32_const(first)))
-    return replace(region, start=start, extent=(*region.extent[:-1], width))

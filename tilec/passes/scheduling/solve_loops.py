@@ -11,7 +11,7 @@ from tilec.passes.state import Exploration, Explorer, KernelState
 from tilec.sched.budget import Budget
 from tilec.sched.lower_bounds.bounds import compute_bounds
 from tilec.sched.model.roles import resolve_roles
-from tilec.sched.slack import deepen_rings
+from tilec.sched.schedule import deepen_rings
 from tilec.sched.solve import settle_objectives
 from tilec.support.options import CompileOptions
 

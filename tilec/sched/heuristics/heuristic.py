@@ -248,8 +248,8 @@ def _compute_heights(count: int, constraints: Sequence[Arc], ii: int) -> list[in
 class _PartialSchedule:
     """The ops placed so far, and the windows that they leave to the others."""
 
-    def __init__(self, problem: Problem, ii: int, separation: Sequence[Sequence[int | None]]) -> None:
-        self.problem, self.ii, self.separation = problem, ii, separation
+    def __init__(self, problem: Problem, ii: int, constraints: Sequence[Arc]) -> None:
+        self.problem, self.ii, self.separation = problem, ii, find_all_distances(problem, ii, constraints)
         self.table = ReservationTable(problem, ii)
         self.start: dict[int, int] = {}
 
@@ -297,9 +297,8 @@ def _place_in_order(placing: _PartialSchedule, order: Sequence[int]) -> int | No
 
 def _place_permuted(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
     """Return starts at this II by the first of several orders of the ops that fits; None if none fits."""
-    separation = find_all_distances(problem, ii, constraints)
     for order in _list_orders(problem, constraints, ii):
-        placing = _PartialSchedule(problem, ii, separation)
+        placing = _PartialSchedule(problem, ii, constraints)
         if _place_in_order(placing, order) is None:
             return placing.result()
     return None
@@ -318,7 +317,6 @@ def _list_orders(problem: Problem, constraints: Sequence[Arc], ii: int) -> Itera
 
 def _place_fused(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
     """Return starts at this II, ops that fill one ring or wait only for each other placed together; or None."""
-    separation = find_all_distances(problem, ii, constraints)
     group = list(range(len(problem.ops)))
     for ring in problem.rings:
         for op in ring.producers:
@@ -333,17 +331,16 @@ def _place_fused(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Start
         members.setdefault(group[op], []).append(op)
     height = _compute_heights(len(problem.ops), constraints, ii)
     order = [op for key in sorted(members, key=lambda key: (-height[members[key][0]], key)) for op in members[key]]
-    placing = _PartialSchedule(problem, ii, separation)
+    placing = _PartialSchedule(problem, ii, constraints)
     return placing.result() if _place_in_order(placing, order) is None else None
 
 
 def _place_with_retries(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Starts | None:
     """Return starts at this II by placing ops by height, again with the op first that found no place; or None."""
-    separation = find_all_distances(problem, ii, constraints)
     height = _compute_heights(len(problem.ops), constraints, ii)
     order = sorted(range(len(problem.ops)), key=lambda op: (-height[op], op))
     for _ in range(_RETRIES):
-        placing = _PartialSchedule(problem, ii, separation)
+        placing = _PartialSchedule(problem, ii, constraints)
         unplaced = _place_in_order(placing, order)
         if unplaced is None:
             return placing.result()
@@ -358,9 +355,8 @@ def _place_by_cost(problem: Problem, ii: int, constraints: Sequence[Arc]) -> Sta
     Cost, level by level: distance to the producers, pressure of the values, bank collisions and inversions with placed
     ops; then greater height and the written order.
     """
-    separation = find_all_distances(problem, ii, constraints)
     height = _compute_heights(len(problem.ops), constraints, ii)
-    placing = _PartialSchedule(problem, ii, separation)
+    placing = _PartialSchedule(problem, ii, constraints)
     accesses = list_access_pairs(problem)
     before = [{e.src for e in problem.edges if e.distance == 0 and e.dst == op} for op in range(len(problem.ops))]
     left = set(range(len(problem.ops)))

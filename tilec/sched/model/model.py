@@ -146,12 +146,12 @@ class Model(Program):
         for op, low in enumerate(self.low):
             if low <= latest:
                 is_first = self._variable(0, 1)
-                self._add_linear(self._since(op), None, latest, when=(is_first,))
+                self._add_linear(self.express_start(op), None, latest, when=(is_first,))
                 any_first.literals.append(is_first)
 
     def fix(self, op: int, start: int) -> None:
         """Add that an op starts exactly `start` cycles after the begin of its iteration."""
-        self._add_linear(self._since(op), start, start)
+        self._add_linear(self.express_start(op), start, start)
 
     def _answer(self, effort: float, by_core: bool = False, hard: bool = False) -> Answer:
         """Solve the model, and return starts, counted from the begin of the iteration, roles and outcome."""
@@ -270,9 +270,6 @@ class Model(Program):
             terms.append((swapped, 1))
         return tuple(terms)
 
-    def express_start(self, op: int) -> Terms:
-        return self._since(op)
-
     # --- constraints ---
 
     def _place(self, from_begin: bool) -> None:
@@ -288,7 +285,7 @@ class Model(Program):
             if self._busiest_at is not None:
                 at, (least, most) = self._busiest_at, self._find_distance_range(self._busiest, op)
             self.start.append(self._variable(at + least, at + max(least, most)))
-            self._add_linear(self._since(op), low, max(low, self._span))
+            self._add_linear(self.express_start(op), low, max(low, self._span))
             if least > most or low > self._span:
                 self._refuse()
 
@@ -302,7 +299,7 @@ class Model(Program):
         least = -self._span if ahead is None else max(-self._span, ahead)
         return least, self._span if behind is None else min(self._span, -behind)
 
-    def _since(self, op: int) -> Terms:
+    def express_start(self, op: int) -> Terms:
         """Return terms for an op's start counted from the begin of its iteration."""
         return ((self.start[op], 1), (self._begin, -1))
 
@@ -310,7 +307,7 @@ class Model(Program):
         """Add that these ops issue in one stage."""
         stage = self._variable(0, self._span // self.ii)
         for op in group:
-            self._add_linear((*self._since(op), (stage, -self.ii)), 0, self.ii - 1)
+            self._add_linear((*self.express_start(op), (stage, -self.ii)), 0, self.ii - 1)
 
     def _add_lags(self) -> list[int]:
         """Add and return the lag variables of the second and later groups, and tie their ops to the first group's."""
@@ -434,9 +431,8 @@ class Model(Program):
             at = self.start[op]
             terms = list(beside)
             for value, begin, end in values:
-                since, until = self._add_quotient(((at, 1), (begin, -1))), self._add_quotient(((at, 1), (end, -1)))
-                self._add_linear(((since, self.ii), (at, -1), (begin, 1)), 1 - self.ii, None)
-                self._add_linear(((until, self.ii), (at, -1), (end, 1)), None, 0)
+                since = self._add_quotient(((at, 1), (begin, -1)), least=1 - self.ii)
+                until = self._add_quotient(((at, 1), (end, -1)), most=0)
                 terms += [(since, value.amount), (until, -value.amount)]
             self._add_linear((*terms, *(((worst, -1),) if worst is not None else ())), None, most)
 
@@ -446,10 +442,8 @@ class Model(Program):
         for value in self.problem.values:
             if value.pool == pool:
                 begin, end = self._add_life(value)
-                since, until = ((begin, 1), (self._begin, -1)), ((end, 1), (self._begin, -1))
-                first, last = self._add_quotient(since), self._add_quotient(until)
-                self._add_linear(((first, self.ii), (begin, -1), (self._begin, 1)), None, 0)
-                self._add_linear(((last, self.ii), (end, -1), (self._begin, 1)), -self.ii, None)
+                first = self._add_quotient(((begin, 1), (self._begin, -1)), most=0)
+                last = self._add_quotient(((end, 1), (self._begin, -1)), least=-self.ii)
                 crossings = self._variable(0, self._count_max_copies())
                 self._add_linear(((crossings, 1), (last, -1), (first, 1)), 0, None)
                 terms.append((crossings, value.amount))
@@ -474,12 +468,14 @@ class Model(Program):
             self._lives[value] = begin, end
         return self._lives[value]
 
-    def _add_quotient(self, terms: Sequence[tuple[int, int]]) -> int:
-        """Add a variable whose range covers the sum of the terms divided by II, rounded either way; return it."""
+    def _add_quotient(self, terms: Terms, least: int | None = None, most: int | None = None) -> int:
+        """Return a new variable that, times II, exceeds the sum of the terms by `least` to `most` (None: no limit)."""
         variables = self._proto.variables
         low = sum(c * list(variables[v].domain)[0 if c > 0 else -1] for v, c in terms)
         high = sum(c * list(variables[v].domain)[-1 if c > 0 else 0] for v, c in terms)
-        return self._variable(low // self.ii - 1, high // self.ii + 1)
+        quotient = self._variable(low // self.ii - 1, high // self.ii + 1)
+        self._add_linear(((quotient, self.ii), *((v, -c) for v, c in terms)), least, most)
+        return quotient
 
     # --- roles ---
 
@@ -568,7 +564,7 @@ class Model(Program):
         if (op, offset, since) not in self._phases:
             stage = self._variable(0, (2 * self._span + 1 + offset) // self.ii)
             phase = self._variable(0, self.ii - 1)
-            start = self._since(op) if since else ((self.start[op], 1),)
+            start = self.express_start(op) if since else ((self.start[op], 1),)
             self._add_linear(((stage, self.ii), (phase, 1), *((v, -c) for v, c in start)), offset, offset)
             self._phases[op, offset, since] = phase
         return self._phases[op, offset, since]

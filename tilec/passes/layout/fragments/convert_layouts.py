@@ -12,6 +12,7 @@ from tilec.analysis.copy_nests import covers_tile
 from tilec.analysis.scheduling_hints import rewrite_scheduled_bodies
 from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
+from tilec.ir.affine import add_exprs
 from tilec.ir.rewrite import map_expressions, map_statements, rewrite_statements
 from tilec.ops.copies.copy import Copy
 from tilec.passes.layout.element_accesses import find_loads
@@ -154,6 +155,13 @@ def _convert_nest(nest: tile.Parallel, conflict: LayoutConflict, staging: tile.B
 def _build_copy(source: tile.Buffer, destination: tile.Buffer, at: tile.Stmt) -> tile.TileOp:
     """Return a copy by registers of all of `source` to `destination`."""
     return Copy(cover_buffer(source, at.span), cover_buffer(destination, at.span), via="registers", span=at.span)
+
+
+def slice_region(region: tile.Region, dimension: int, first: tile.Expr, size: int) -> tile.Region:
+    """Return the part of a region with this size along a dimension, beginning `first` behind the region's start."""
+    start, extent = list(region.start), list(region.extent)
+    start[dimension], extent[dimension] = add_exprs(start[dimension], first), size
+    return replace(region, start=tuple(start), extent=tuple(extent))
 
 
 def cover_buffer(buffer: tile.Buffer, span: Span) -> tile.Region:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
 from tilec.ir.affine import affine_form
 from tilec.ir.types import BOOL
@@ -112,10 +111,8 @@ def _find_accesses(nest: tile.Parallel) -> Iterator[tuple[tile.Buffer, tuple[til
             values[stmt.var] = tile.substitute_variables(stmt.value, values)
         if isinstance(stmt, tile.Store):
             yield stmt.buffer, tuple(tile.substitute_variables(i, values) for i in stmt.indices)
-        for expr in list_expressions(stmt):
-            for e in tile.walk_expr(expr):
-                if isinstance(e, tile.Load):
-                    yield e.buffer, tuple(tile.substitute_variables(i, values) for i in e.indices)
+        for load in tile.walk_loads(stmt):
+            yield load.buffer, tuple(tile.substitute_variables(i, values) for i in load.indices)
 
 
 def _list_element_bytes(nest: tile.Parallel) -> Iterator[int]:

@@ -22,7 +22,7 @@ from tilec.analysis.rings import find_pipelined_loops, find_sharing_loops, is_pi
 from tilec.analysis.trip_count import get_static_trip_count
 from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile, warp
-from tilec.ir.affine import affine_form
+from tilec.ir.affine import affine_form, reads_elements
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ir.layout import Fragment, tensor_accumulator
 from tilec.ir.rewrite import map_nested_bodies
@@ -138,6 +138,19 @@ def find_loop_sums(loop: tile.Stmt) -> tuple[tile.Buffer, ...]:
     return tuple(dict.fromkeys(p.regions[2].buffer for p in products if p.regions[2].buffer.scope == "tmem"))
 
 
+def why_sums_stay(loop: tile.For) -> tuple[str, str] | None:
+    """Return why a pipelined loop keeps its sums in registers, whatever its products, and the remedy; else None."""
+    if find_pipelined_loops(loop.body):
+        return "its loop contains another pipelined loop", "make the outer loop serial"
+    if loop.stage is not None or loop.scheduling_hints is not None:
+        return "its loop has a manual schedule", "remove stage=, order= and the other hints"
+    if reads_elements(loop.start):
+        return "the start of its loop is read from memory", "start the loop at 0, and add the start to the indices"
+    if any(isinstance(s, tile.Break) for s in tile.walk_statements(loop.body)):
+        return "its loop may end early, by `break`", "run all its iterations"
+    return None
+
+
 class _SumRewriter:
     """Moves sums to tensor memory. `room` counts the free columns (None: any number). Loops in `kept` stay."""
 
@@ -164,16 +177,9 @@ class _SumRewriter:
     def find_movable_sums(self, loop: tile.For, before: list[tile.Stmt]) -> dict[tile.Buffer, int]:
         """Return the sums of a loop that can be, and fit, in tensor memory, each with the index of its clearing in
         `before`."""
-        if (
-            not is_pipelined(loop)
-            or find_pipelined_loops(loop.body)
-            or loop.stage is not None
-            or loop.scheduling_hints is not None
-            or loop.span in self.kept
-            or any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start))
-            or get_static_trip_count(loop) == 0
-            or any(isinstance(s, tile.Break) for s in tile.walk_statements(loop.body))
-        ):
+        if not is_pipelined(loop) or loop.span in self.kept or get_static_trip_count(loop) == 0:
+            return {}
+        if why_sums_stay(loop) is not None:
             return {}
         fed = {b for ring in ring_plans(self.kernel, loop) for b in ring.buffers}
         found: dict[tile.Buffer, int] = {}

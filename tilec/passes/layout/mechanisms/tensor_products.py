@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilec.analysis.copy_nests import find_filled_tiles
-from tilec.analysis.rings import find_pipelined_loops, find_sharing_loops, is_pipelined, plan_rings
+from tilec.analysis.rings import find_pipelined_loops, find_sharing_loops, plan_rings
 from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.layout import tensor_accumulator
@@ -18,6 +18,7 @@ from tilec.passes.layout.mechanisms.tensor_memory import (
     find_crowded_out_sums,
     find_loops_sharing_tiles,
     why_no_tensor_product,
+    why_sums_stay,
 )
 from tilec.support.records import dataclass
 from tilec.target.table import Target
@@ -88,14 +89,8 @@ def _explain_loop(op: Gemm, kernel: tile.Kernel, target: Target) -> tuple[str, s
         what = "it is under a condition or in an inner loop of one" if is_nested else "it is in none"
         why = f"it must be directly in the body of a T.Pipelined loop, and {what}"
         return why, "move it directly into the body of a T.Pipelined loop"
-    if any(is_pipelined(s) for s in tile.walk_statements(loop.body) if isinstance(s, tile.For)):
-        return "its loop contains another pipelined loop", "make the outer loop serial"
-    if loop.stage is not None or loop.scheduling_hints is not None:
-        return "its loop has a manual schedule", "remove stage=, order= and the other hints"
-    if any(isinstance(e, tile.Load) for e in tile.walk_expr(loop.start)):
-        return "the start of its loop is read from memory", "start the loop at 0, and add the start to the indices"
-    if any(isinstance(s, tile.Break) for s in tile.walk_statements(loop.body)):
-        return "its loop may end early, by `break`", "run all its iterations"
+    if reason := why_sums_stay(loop):
+        return reason
     if op.clear_accum or op.wait == "later":
         return "it has clear_accum or an explicit wait", f"write T.clear({sums.name}) before the loop instead"
     fed = {b for ring in plan_rings(kernel, loop) for b in ring.buffers}

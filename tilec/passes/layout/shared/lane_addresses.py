@@ -6,16 +6,16 @@ and its indices.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import TypeAlias, assert_never
 
 from tilec.ir import tile
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.element_accesses import find_element_accesses
 from tilec.passes.layout.shared import atoms
-from tilec.support.records import dataclass
+from tilec.rewriting.fold_constants import compute_expr
 
 _SAMPLED_RUNS = 8
 """Accesses of a thread that are sampled: every pattern of banks occurs in so many."""
@@ -26,12 +26,14 @@ def find_conflict_factors(nest: tile.Parallel, assignment: LayoutAssignment) -> 
     with indices that depend on data are left out."""
     layout = assignment.nest_layout(nest)
     bound = {s.var: s.value for s in tile.walk_statements(nest.body) if isinstance(s, tile.Bind)}
-    places = {var: place for place, var in enumerate(nest.vars)}
+    numbered = dict(zip(nest.vars, _number_variables(nest.extents), strict=True))
     found: dict[str, float] = {}
     accesses = (access for _, access in find_element_accesses(nest.body) if access.buffer.scope == "shared")
     for buffer, indices in dict.fromkeys((access.buffer, access.indices) for access in accesses):
-        forms = tuple(_build_form(index, places, bound) for index in indices)
-        ways = _compute_conflict_factor(assignment.shared[buffer.name], buffer.dtype.bytes, layout, nest.extents, forms)
+        forms = tuple(form for index in indices if (form := _build_form(index, numbered, bound)) is not None)
+        shared, size = assignment.shared[buffer.name], buffer.dtype.bytes
+        is_known = len(forms) == len(indices)
+        ways = _compute_conflict_factor(shared, size, layout, nest.extents, forms) if is_known else None
         if ways is not None:
             found[buffer.name] = max(found.get(buffer.name, 1.0), ways)
     return found
@@ -39,17 +41,17 @@ def find_conflict_factors(nest: tile.Parallel, assignment: LayoutAssignment) -> 
 
 @lru_cache(maxsize=1024)
 def _compute_conflict_factor(
-    shared: SharedLayout, size: int, layout: Fragment, extents: tuple[int, ...], forms: tuple[_IndexForm, ...]
+    shared: SharedLayout, size: int, layout: Fragment, extents: tuple[int, ...], forms: tuple[tile.Expr, ...]
 ) -> float | None:
-    """Return how many times longer an access takes than without bank conflicts; None where an index depends on data.
+    """Return how many times longer an access takes than without bank conflicts; None where an index divides by 0.
     Cached: an operation may become hundreds of nests of the same forms."""
     lanes = [layout.thread_offset(lane) for lane in range(min(atoms.BANKS, layout.thread_count))]
     count = min(layout.register_count, _SAMPLED_RUNS * max(atoms.CHUNK // size, 1))
-    reached = []
+    reached, numbered = [], _number_variables(extents)
     for register in (layout.register_offset(r) for r in range(count)):
         points = (tuple(map(operator.add, register, lane)) for lane in lanes)
         inside = (point for point in points if all(map(operator.lt, point, extents)))
-        row = [_find_byte(shared, forms, point) for point in inside]
+        row = [_find_byte(shared, forms, dict(zip(numbered, point, strict=True))) for point in inside]
         known = [byte for byte in row if byte is not None]
         if len(known) < len(row):
             return None
@@ -58,82 +60,45 @@ def _compute_conflict_factor(
     return taken / max(needed, 1)
 
 
-def _find_byte(layout: SharedLayout, forms: Sequence[_IndexForm], point: tuple[int, ...]) -> int | None:
-    """Return the byte offset in the tile that is accessed at a point of the nest; None if an index depends on data."""
+def _find_byte(layout: SharedLayout, forms: Sequence[tile.Expr], point: Mapping[tile.Var, int]) -> int | None:
+    """Return the byte offset in the tile that is accessed at a point of the nest; None if an index divides by 0."""
     place = column = 0
     for form, extent in zip(forms, layout.shape, strict=True):
-        index = _evaluate_form(form, point)
+        index = compute_expr(form, point)
         if index is None:
             return None
-        column = index % extent
+        column = int(index) % extent
         place = place * extent + column
     return atoms.find_byte_offset(layout, place // layout.shape[-1], column * layout.element_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class _NestVariable:
-    """A variable of the nest, by number."""
-
-    place: int
+_ARITHMETIC = ("add", "sub", "mul", "floordiv", "floormod", "min", "max", "bitand", "bitor", "xor", "shl", "shr")
 
 
-@dataclass(frozen=True, slots=True)
-class _BinaryForm:
-    op: str
-    a: _IndexForm
-    b: _IndexForm
+def _number_variables(extents: tuple[int, ...]) -> tuple[tile.Var, ...]:
+    """Return the variables that stand for those of any nest with these extents."""
+    return tuple(tile.Var(f"%{number}") for number in range(len(extents)))
 
 
-_IndexForm: TypeAlias = "int | _NestVariable | _BinaryForm | None"
-"""An index without names; None where it depends on data."""
-
-
-def _build_form(expr: tile.Expr, places: Mapping[tile.Var, int], bound: Mapping[tile.Var, tile.Expr]) -> _IndexForm:
-    """Return an index as arithmetic on the nest's variables by number; None where it depends on data. Variables that
+def _build_form(
+    expr: tile.Expr, numbered: Mapping[tile.Var, tile.Var], bound: Mapping[tile.Var, tile.Expr]
+) -> tile.Expr | None:
+    """Return an index as arithmetic on the nest's variables, numbered; None where it depends on data. Variables that
     are the same for all lanes count as 0."""
     match expr:
-        case tile.Const(value=int(value)):
-            return int(value)
+        case tile.Const(value=int()):
+            return expr
         case tile.Var():
-            if expr in places:
-                return _NestVariable(places[expr])
-            return _build_form(bound[expr], places, bound) if expr in bound else 0
+            if expr in numbered:
+                return numbered[expr]
+            return _build_form(bound[expr], numbered, bound) if expr in bound else tile.int32_const(0)
         case tile.Cast(a=inner):
-            return _build_form(inner, places, bound)
+            return _build_form(inner, numbered, bound)
         case tile.Binary(op=op, a=first, b=second) if op in _ARITHMETIC:
-            return _BinaryForm(op, _build_form(first, places, bound), _build_form(second, places, bound))
+            a, b = _build_form(first, numbered, bound), _build_form(second, numbered, bound)
+            return None if a is None or b is None else replace(expr, a=a, b=b)
         case _:
             return None
-
-
-def _evaluate_form(form: _IndexForm, point: tuple[int, ...]) -> int | None:
-    """Return an index form's value at a point of the nest; None where it depends on data or divides by 0."""
-    match form:
-        case None | int():
-            return form
-        case _NestVariable(place):
-            return point[place]
-        case _BinaryForm(op, first, second):
-            a, b = _evaluate_form(first, point), _evaluate_form(second, point)
-            return None if a is None or b is None or (op in _DIVISIONS and not b) else _ARITHMETIC[op](a, b)
-    assert_never(form)
-
-
-_DIVISIONS = ("floordiv", "floormod")
-_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "floordiv": operator.floordiv,
-    "floormod": operator.mod,
-    "min": min,
-    "max": max,
-    "bitand": operator.and_,
-    "bitor": operator.or_,
-    "xor": operator.xor,
-    "shl": operator.lshift,
-    "shr": operator.rshift,
-}
 
 
 def _count_transactions(reached: list[list[int]], size: int) -> tuple[int, int]:

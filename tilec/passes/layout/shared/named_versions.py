@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.rewrite import map_expressions, map_nested_bodies, rewrite_expression, rewrite_statements
 from tilec.ops.products.block_scaled import ScaleCopy
@@ -50,8 +50,7 @@ def _find_version_index(stmt: tile.Stmt, buffer: tile.Buffer) -> tuple[tile.Expr
         is_single = len(regions) < 2 and all(r.extent[0] == 1 for r in regions)
         return tuple(r.start[0] for r in regions) if is_single and not is_loaded else None
     if not isinstance(stmt, tile.Parallel):
-        loaded = {e.buffer for x in list_expressions(stmt) for e in tile.walk_expr(x) if isinstance(e, tile.Load)}
-        return None if buffer in loaded else ()
+        return None if any(load.buffer == buffer for load in tile.walk_loads(stmt)) else ()
     inner = {s.var for s in tile.walk_statements(stmt.body) if isinstance(s, tile.Bind)} | {tile.THREAD, *stmt.vars}
     accesses = (access for _, access in find_element_accesses(stmt.body) if access.buffer == buffer)
     found = tuple(dict.fromkeys(access.indices[0] for access in accesses))

@@ -20,13 +20,12 @@ from tilec.analysis.rings import find_pipelined_loops, is_load
 from tilec.analysis.scalar_definitions import find_scheduled_statements
 from tilec.analysis.trip_count import get_static_trip_count
 from tilec.ir import tile
-from tilec.ir.affine import add_exprs
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ir.types import INT32
 from tilec.ops.copies.copy import Copy
 from tilec.ops.products.gemm import Gemm, get_gemm_shape
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.layout.fragments.convert_layouts import cover_buffer
+from tilec.passes.layout.fragments.convert_layouts import cover_buffer, slice_region
 from tilec.passes.loop.price.product_steps import count_steps_along_k
 from tilec.passes.loop.stages.register_stages import (
     MAX_UNROLLED_STATEMENTS,
@@ -205,7 +204,7 @@ class _ProductLoopWriter:
         along = (-1, -1 if product.transpose_B else -2)
         loads, fragments = [], []
         for operand, dimension in zip((a, b), along, strict=True):
-            part = _slice_region(operand, dimension, var, size)
+            part = slice_region(operand, dimension, var, size)
             shared = operand.buffer
             name = self.take_name(f"{shared.name}.registers")
             buffer = tile.Buffer(name, part.extent[-2:], shared.dtype, "fragment", shared.span)
@@ -223,11 +222,3 @@ class _ProductLoopWriter:
         name = next(name for name in names if name not in self.taken)
         self.taken.add(name)
         return name
-
-
-def _slice_region(region: tile.Region, dimension: int, first: tile.Expr, size: int) -> tile.Region:
-    """Return the part of a region with this size along a dimension, beginning `first` behind the region's start."""
-    start, extent = list(region.start), list(region.extent)
-    start[dimension] = add_exprs(start[dimension], first)
-    extent[dimension] = size
-    return replace(region, start=tuple(start), extent=tuple(extent))

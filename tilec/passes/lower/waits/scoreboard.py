@@ -20,7 +20,6 @@ from tilec.passes.lower.waits.tensor_areas import (
     are_disjoint,
     find_area_after_loop,
 )
-from tilec.support import records
 from tilec.support.records import dataclass
 
 BarrierScope = Literal["", "warpgroup", "role"]
@@ -44,7 +43,7 @@ COMPLETE, UNCOMMITTED = -1, -2  # instead of the number of newer groups
 MAX_PENDING = 32  # groups: more are waited for as if they were as many
 
 
-@records.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Touch:
     """An access to a shared tile, a fragment or a tensor, by name. Accesses with the same `atomic` combination need no
     order among themselves. No proxy fence orders tensor memory ("tensor"). `per_warpgroup`: each warpgroup reaches its
@@ -93,7 +92,7 @@ class AccessRecord:
         return are_disjoint(self.touch.area, self.age, touch.area, frame)
 
 
-@records.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RingUse:
     """A ring as one role uses it: the number of versions, their tiles, and the role's cursors."""
 

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tilec.analysis.tensor_regions import BoxSide
 from tilec.ir import tile, warp
 from tilec.ir.affine import UNKNOWN, Interval, affine_form, value_interval
 from tilec.ir.layout import Axis
@@ -39,21 +40,11 @@ class LoopFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class AreaSide:
-    """The range from `first` to `last`, plus `coefficient` times the loop's variable, plus the invariants `fixed`."""
-
-    coefficient: int
-    fixed: frozenset[tuple[tile.Expr, int]]
-    first: float
-    last: float
-
-
-@dataclass(frozen=True, slots=True)
 class TensorArea:
     """A side for each dimension, in terms of the variable of `loop`, if the access is in one."""
 
     loop: tile.Var | None
-    sides: tuple[AreaSide, ...]
+    sides: tuple[BoxSide, ...]
 
 
 def build_loop_frame(loop: warp.Loop) -> LoopFrame | None:
@@ -111,7 +102,7 @@ def _find_accesses(op: warp.Operation, tensor: str, write: bool) -> Iterator[_Ac
 
 def _build_side(
     index: tile.Expr, extent: int, ranges: Mapping[tile.Var, Interval], var: tile.Var | None, fixed: frozenset[tile.Var]
-) -> AreaSide:
+) -> BoxSide:
     """Return the range that an index reaches, relative to the loop's variable and to the variables in `fixed`."""
     form = affine_form(index)
     coefficient, same = 0, []
@@ -124,10 +115,10 @@ def _build_side(
         else:
             low, high = (factor * bound for bound in value_interval(atom, ranges))
             first, last = first + min(low, high), last + max(low, high)
-    return AreaSide(coefficient, frozenset(same), first, last)
+    return BoxSide(coefficient, frozenset(same), first, last)
 
 
-def _bound_sides(sides: Sequence[AreaSide]) -> AreaSide:
+def _bound_sides(sides: Sequence[BoxSide]) -> BoxSide:
     """Return the smallest side that contains all these sides; one of unknown bounds if their variables differ."""
     one = sides[0]
     if any((s.coefficient, s.fixed) != (one.coefficient, one.fixed) for s in sides):
@@ -174,7 +165,7 @@ def _bound_iterations(age: int) -> tuple[int, float]:
     return age, math.inf if age >= MAX_AGE else age
 
 
-def _sweep_side(side: AreaSide, least: float, most: float) -> AreaSide:
+def _sweep_side(side: BoxSide, least: float, most: float) -> BoxSide:
     """Return the side widened to all its places while the loop's variable grows by `least` to `most`."""
     if not side.coefficient:
         return side

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never
 
-from tilec.analysis.usage import list_expressions
 from tilec.ir import warp
-from tilec.ir.tile import Buffer, Load, Parallel, Store, walk_expr, walk_statements as walk_tile
+from tilec.ir.tile import Buffer, Parallel, Store, walk_loads, walk_statements as walk_tile
 from tilec.passes.lower.waits.scoreboard import TENSOR_CORE_ORDER, THREAD_COPY_ORDER, TMA_ORDER, Queue, Touch
 from tilec.passes.memory.split_staged_stores import count_row_parts
 from tilec.support.records import dataclass
@@ -40,8 +39,7 @@ def _find_own_touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | No
         case warp.Elementwise(nest=nest):
             found: list[Touch] = []
             for stmt in walk_tile(nest.body):
-                for expr in list_expressions(stmt):
-                    found += [Touch(e.buffer.name, False) for e in walk_expr(expr) if isinstance(e, Load)]
+                found += [Touch(load.buffer.name, False) for load in walk_loads(stmt)]
                 if isinstance(stmt, Store):
                     found.append(Touch(stmt.buffer.name, True, atomic=_find_commuting_kind(stmt.atomic)))
             return tuple(dict.fromkeys(found)), None
@@ -98,9 +96,7 @@ def _list_copy_touches(nest: Parallel) -> Iterator[Touch]:
     read when a copy is issued.
     """
     for stmt in walk_tile(nest.body):
-        for expr in list_expressions(stmt):
-            loads = (e for e in walk_expr(expr) if isinstance(e, Load) and e.buffer.scope != "local")
-            yield from (Touch(e.buffer.name, False) for e in loads)
+        yield from (Touch(load.buffer.name, False) for load in walk_loads(stmt) if load.buffer.scope != "local")
         if isinstance(stmt, Store):
             yield Touch(stmt.buffer.name, True, atomic=THREAD_COPY_ORDER)
 
