@@ -215,25 +215,33 @@ def compute_binary(op: str, a: int | float | bool, b: int | float | bool, dtype:
     return result
 
 
-def compute_expr(expr: tile.Expr, values: Mapping[tile.Var, int]) -> int | float | bool | None:
-    """Return the value of arithmetic on constants and variables with these values; None for anything else."""
+def compute_expr(
+    expr: tile.Expr,
+    values: Mapping[tile.Var, int],
+    load: Callable[[tile.Load], int | None] | None = None,
+) -> int | float | bool | None:
+    """Return the value of arithmetic on constants, variables with these values, and elements that `load` knows; None
+    for anything else."""
     match expr:
         case tile.Const(value=value):
             return value
         case tile.Var():
             return values.get(expr)
         case tile.Unary(op=op, a=a):
-            one = compute_expr(a, values)
+            one = compute_expr(a, values, load)
             return None if one is None else not one if op == "not" else -one
         case tile.Binary(op=op, a=a, b=b, dtype=dtype):
-            left, right = compute_expr(a, values), compute_expr(b, values)
+            left = compute_expr(a, values, load)
+            right = None if left is None else compute_expr(b, values, load)
             return None if left is None or right is None else compute_binary(op, left, right, dtype)
         case tile.Select(condition=condition, then=then, orelse=orelse):
-            holds = compute_expr(condition, values)
-            return None if holds is None else compute_expr(then if holds else orelse, values)
+            holds = compute_expr(condition, values, load)
+            return None if holds is None else compute_expr(then if holds else orelse, values, load)
         case tile.Cast(a=a, dtype=dtype):
-            whole = compute_expr(a, values)
+            whole = compute_expr(a, values, load)
             return None if whole is None else make_constant(whole, dtype).value
+        case tile.Load() if load is not None:
+            return load(expr)
         case _:
             return None
 

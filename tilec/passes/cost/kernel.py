@@ -152,13 +152,12 @@ class BlockWalk:
         kernel = self.assignment.kernel
         at_block = {**self.sizes, **dict(zip(kernel.block_vars, place, strict=False))}
         known = KnownValues({**self.assumed, **self.given}, at_block)
-        binds = _list_leading_binds(kernel.body)
-        for bind in binds:
+        for bind in self.leading_binds:
             known.bind(bind)
         path = frozenset((var, at) for var, at in known.variables.items() if var in self.deciding_variables)
         if path not in self.blocks:
             self.blocks[path] = BlockCost()
-            self.walk_body(kernel.body[len(binds) :], known, self.blocks[path])
+            self.walk_body(kernel.body[len(_list_leading_binds(kernel.body)) :], known, self.blocks[path])
         return self.blocks[path]
 
     @cached_property
@@ -169,9 +168,24 @@ class BlockWalk:
 
     @cached_property
     def deciding_variables(self) -> frozenset[tile.Var]:
-        """The variables on which the control flow of a block depends behind the definitions that it begins with."""
+        """The variables on which the control flow of a block depends behind the definitions that it begins with; also
+        through scalars, which are followed where contents are given."""
         body = self.assignment.kernel.body
-        return _find_deciding_variables(body[len(_list_leading_binds(body)) :])
+        behind = body[len(_list_leading_binds(body)) :]
+        stores = map(find_scalar_store, tile.walk_statements(behind) if self.given else ())
+        by_scalars = [tile.find_variables(store.value) for store in stores if store is not None]
+        return _find_deciding_variables(behind).union(*by_scalars)
+
+    @cached_property
+    def leading_binds(self) -> list[tile.Bind]:
+        """The definitions that a block begins with and on which its control flow depends."""
+        needed = set(self.deciding_variables)
+        found = []
+        for bind in reversed(_list_leading_binds(self.assignment.kernel.body)):
+            if bind.var in needed:
+                needed |= tile.find_variables(bind.value)
+                found.append(bind)
+        return found[::-1]
 
     def walk_body(self, body: tuple[tile.Stmt, ...], known: KnownValues, found: BlockCost) -> None:
         """Add the work of the statements of a body to what was `found`, and update what is `known` behind them. Loads
@@ -368,8 +382,7 @@ def _list_leading_binds(body: tuple[tile.Stmt, ...]) -> list[tile.Bind]:
 
 
 def _find_deciding_variables(statements: tuple[tile.Stmt, ...]) -> frozenset[tile.Var]:
-    """Return the variables on which the bounds and conditions in these statements depend, also through definitions and
-    scalars that they assign."""
+    """Return the variables on which the bounds and conditions in these statements depend, also through definitions."""
     deciding: set[tile.Var] = set()
     binds: list[tile.Bind] = []
     for stmt in tile.walk_statements(statements):
@@ -380,8 +393,6 @@ def _find_deciding_variables(statements: tuple[tile.Stmt, ...]) -> frozenset[til
                 deciding |= tile.find_variables(condition)
             case tile.Bind():
                 binds.append(stmt)
-            case tile.Store(value=value) if find_scalar_store(stmt):
-                deciding |= tile.find_variables(value)
             case _:
                 pass
     for bind in reversed(binds):

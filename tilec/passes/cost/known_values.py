@@ -42,7 +42,7 @@ class KnownValues:
 
     def evaluate(self, expr: tile.Expr) -> int | None:
         """Return the value of an expression; None where it depends on something unknown."""
-        if (value := compute_expr(expr, self.variables)) is not None:
+        if (value := compute_expr(expr, self.variables, self._find_value)) is not None:
             return _convert_whole(value)
         if self.contents:
             expr = rewrite_expression(expr, self._replace_load)
@@ -70,12 +70,15 @@ class KnownValues:
 
     def _replace_load(self, expr: tile.Expr) -> tile.Expr:
         """Return the value of an element as a constant, if it is known; anything else as it is."""
-        if not isinstance(expr, tile.Load):
-            return expr
-        value = self.scalars.get(expr.buffer.name)
-        if value is None and (held := self.contents.get(expr.buffer.name)) is not None:
-            value = held if isinstance(held, int) else self._find_element(expr, held)
+        value = self._find_value(expr) if isinstance(expr, tile.Load) else None
         return expr if value is None else tile.Const(value, expr.dtype)
+
+    def _find_value(self, load: tile.Load) -> int | None:
+        """Return the value of an element that is loaded; None if it is unknown."""
+        value = self.scalars.get(load.buffer.name)
+        if value is None and (held := self.contents.get(load.buffer.name)) is not None:
+            value = held if isinstance(held, int) else self._find_element(load, held)
+        return value
 
     def _find_element(self, load: tile.Load, elements: tuple[int, ...]) -> int | None:
         """Return the element of a tensor that is loaded; None where its indices are unknown or outside."""

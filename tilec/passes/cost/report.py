@@ -229,11 +229,12 @@ def build_report(
     spots = list(sample_blocks((1, 1, 1) if grid is None else grid))
     by_loop = {IdentityKey(one.loop.loop): one for one in schedules}
 
-    of_schedules = BlockWalk(assignment, target, (one.loop.loop for one in schedules), sizes, contents)
-    scheduled_blocks = [of_schedules.walk_block(place) for place in spots]
     inner = find_innermost_loops(assignment)
     of_levels = BlockWalk(assignment, target, inner, sizes, contents)
-    blocks = [of_levels.walk_block(place) for place in spots]
+    blocks = scheduled_blocks = [of_levels.walk_block(place) for place in spots]
+    if by_loop.keys() != {IdentityKey(loop) for loop in inner}:
+        of_schedules = BlockWalk(assignment, target, (one.loop.loop for one in schedules), sizes, contents)
+        scheduled_blocks = [of_schedules.walk_block(place) for place in spots]
     if code is not None:
         add_code = partial(add_machine_code, code=code, intervals=intervals or {}, warps=threads // 32)
         blocks, scheduled_blocks = _change_blocks(add_code, blocks), _change_blocks(add_code, scheduled_blocks)
