@@ -10,6 +10,7 @@ from ptx_source import kernel
 
 from tilec.emu import Columns, Fault, TensorMap, launch
 from tilec.emu.numbers import Array
+from tilec.emu.tma.asyncops import PendingGroups
 from tilec.emu.tma.tensormap import decode_map, encode_map
 
 SMEM = ".extern .shared .align 1024 .b8 smem[];\n.shared .align 8 .b64 bar[128];"
@@ -448,6 +449,17 @@ def test_a_block_must_not_end_before_its_stores_have_read() -> None:
     source = tma_store(STORE, wait="cp.async.bulk.wait_group.read 1;")
     found = fault(source, [TensorMap(np.zeros((8, 16), np.float32), (8, 16)), None, 0, 0])
     assert found.kind == "exit-before-read"
+
+
+@pytest.mark.parametrize(
+    ("committed", "left", "due"), [(0, 1, 0), (1, 2, 0), (2, 3, 0), (2, 2, 0), (3, 1, 2), (3, 0, 3)]
+)
+def test_a_wait_leaves_the_latest_groups_in_flight(committed: int, left: int, due: int) -> None:
+    pending = PendingGroups[int]()
+    for number in range(committed):
+        pending.open.append(number)
+        pending.commit()
+    assert pending.list_due(left) == [[number] for number in range(due)]
 
 
 def test_overwriting_a_source_before_it_is_read_faults() -> None:

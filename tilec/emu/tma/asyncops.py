@@ -118,7 +118,7 @@ class PendingGroups(Generic[T]):
 
     def list_due(self, left: int) -> list[list[T]]:
         """Return the committed groups that end where the latest `left` may stay in flight."""
-        return self.committed[: len(self.committed) - left] if left else self.committed
+        return self.committed[: max(len(self.committed) - left, 0)]
 
 
 @dataclass(slots=True, eq=False)
