@@ -136,7 +136,6 @@ def _apply_lambda(
     function = call[key].value
     if not isinstance(function, Function):
         call.refuse(key, "a lambda")
-    assert isinstance(function, Function)
     node = function.node
     if not isinstance(node, ast.Lambda):
         if copy_var is not None and len(node.params) > len(variables):

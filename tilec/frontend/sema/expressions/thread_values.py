@@ -83,7 +83,6 @@ def evaluate_thread_value(context: Context, call: Call) -> Value:
             warps = call["warps_per_group"].value
             if warps is not None and (not isinstance(warps, int) or warps < 1):
                 call.refuse("warps_per_group", "a number of warps")
-            assert warps is None or isinstance(warps, int)
             return _make_quotient(tile.THREAD, _read_warp_size(call) * (warps or WARPGROUP_WARPS))
         case "shuffle_elect":
             extent = call.read_integer("thread_extent")
@@ -134,10 +133,10 @@ def _evaluate_thread_binding(context: Context, call: Call) -> Value:
     thread = given[2].value
     if not isinstance(thread, str) or thread not in axes:
         call.refuse("thread", '"threadIdx.x", "threadIdx.y" or "threadIdx.z"')
-    dim = axes[str(thread)]
+    dim = axes[thread]
     start, stop = (0, given[0]) if given[1].value is None else (given[0].value, given[1])
     if start != 0 or stop.value != context.thread_extents[dim]:
-        title = f"T.thread_binding must cover all threads along {str(thread)[-1]}"
+        title = f"T.thread_binding must cover all threads along {thread[-1]}"
         note = f"T.Kernel has {context.thread_extents[dim]}"
         raise_error("wrong-argument", title, stop.span, note, help=f"write T.get_thread_binding({dim})")
     return compute_thread_index(context, dim)

@@ -55,7 +55,6 @@ def evaluate_ldg(context: Context, call: Call) -> Value:
         value = Access(value, tuple(as_expr(Argument(i, index.span)) for i in items))
     if not isinstance(value, Access) or value.has_extent or len(value.indices) != len(value.buffer.extents):
         call.refuse("load_or_buf", "an element of a tensor, or a tensor with its index")
-    assert isinstance(value, Access)
     if value.buffer.scope != "global":
         _refuse_scope(call, "load_or_buf", value.buffer, "tensors")
     check_access(context, value, call.span, "read")
@@ -148,7 +147,6 @@ def _read_access(call: Call, name: str, wide: WideAccess) -> Access:
         value = Access(value, tuple(tile.int32_const(0) for _ in value.extents))
     if not isinstance(value, Access):
         call.refuse(name, "an element of a tensor or tile, or a slice")
-    assert isinstance(value, Access)
     if value.buffer.scope != wide.scope:
         _refuse_scope(call, name, value.buffer, "tensors" if wide.scope == "global" else "shared tiles")
     if value.buffer.dtype == BOOL or value.buffer.dtype.bits < 8:

@@ -112,7 +112,6 @@ def make_tensor(context: Context, call: Call) -> Value:
         context.pointers.setdefault(value, None)
     if not isinstance(value, tile.Var) or value not in context.pointers:
         call.refuse(name, "a parameter of type T.ptr, or an entry of a table of them")
-    assert isinstance(value, tile.Var)
     tensor, before = build_tensor(call, value.name, call.span), context.pointers[value]
     if before is not None and before != tensor:
         title = f"two tensors at {value.name}"

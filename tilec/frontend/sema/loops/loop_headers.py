@@ -347,7 +347,6 @@ def read_persistent_walk(call: Call) -> PersistentWalk:
     domain = call["domain"]
     if not isinstance(domain.value, tuple) or not domain.value:
         call.refuse("domain", "a list of extents, one per dimension")
-    assert isinstance(domain.value, tuple)
     extents = tuple(_read_integer(call, "domain", Argument(v, domain.span)) for v in domain.value)
     wave_size, index, group_size = (_read_integer(call, k, call[k]) for k in ("wave_size", "index", "group_size"))
     for extent in extents:
@@ -425,7 +424,6 @@ def read_annotations(call: Call) -> list[tuple[str, Argument]]:
     value = call["annotations"].value
     if not isinstance(value, Dictionary):
         call.refuse("annotations", 'a dictionary, as in {"software_pipeline_stage": [0, 1]}')
-    assert isinstance(value, Dictionary)
     entries = []
     for entry in value.entries:
         if not isinstance(entry.key, str):

@@ -47,7 +47,6 @@ def elaborate_print(context: Context, call: Call) -> None:
         message, value = value, None
     if not isinstance(message, str):
         call.refuse("msg", "a string")
-    assert isinstance(message, str)
     if isinstance(value, tile.Buffer):
         _print_tile(context, call, value, message)
         return
