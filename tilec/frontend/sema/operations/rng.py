@@ -24,7 +24,7 @@ INIT_SIGNATURE = Signature(
 )
 RAND_SIGNATURE = Signature("T.rng_rand", ())
 RAND_FLOAT_SIGNATURE = Signature("T.rng_rand_float", (Parameter("bit", 32), Parameter("dist", "uniform")))
-DRAW_SIGNATURES = {signature.name: signature for signature in (RAND_SIGNATURE, RAND_FLOAT_SIGNATURE)}
+DRAW_SIGNATURES = (RAND_SIGNATURE, RAND_FLOAT_SIGNATURE)
 _UNIFORM_STEP = 2.0**-32
 
 
