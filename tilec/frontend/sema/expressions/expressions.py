@@ -74,9 +74,7 @@ def _evaluate_name(context: Context, node: ast.Name) -> Value:
         return load
     if value.scope == "local":
         return per_thread.freeze_value(context, load, span)
-    snapshot = tile.Var(context.unique.take(f"{value.name}_now"), value.dtype)
-    context.out.append(tile.Bind(snapshot, load, span))
-    return snapshot
+    return context.bind_value(f"{value.name}_now", load, span)
 
 
 def _evaluate_joined_string(context: Context, node: ast.JoinedString) -> Value:

@@ -29,9 +29,7 @@ def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
         raise_error("thread-dependent", f"{call.name} is {where}", call.span, note, help=way_out)
     if context.is_parallel:
         value = function.build(call, None)
-        var = tile.Var(context.unique.take(f"{tile.ONCE_PREFIX}_{call.name.removeprefix('T.')}"), value.dtype)
-        context.out.append(tile.Bind(var, value, call.span))
-        return var
+        return context.bind_value(f"{tile.ONCE_PREFIX}_{call.name.removeprefix('T.')}", value, call.span)
     if function.is_block_wide:
         per_thread.require_all_threads(context, call.span, call.name)
         if context.role is not None:

@@ -106,11 +106,7 @@ def snapshot_vector(context: Context, name: str, value: Lanes, span: Span) -> La
     if not any(map(reads_elements, held.parts)):
         return value
     if context.is_parallel:
-        variables = tuple(tile.Var(context.unique.take(name), part.dtype) for part in held.parts)
-        for var, part in zip(variables, held.parts, strict=True):
-            if per_thread.is_varying(context, part):
-                context.varying_variables.add(var)
-            context.out.append(tile.Bind(var, part, span))
+        variables = tuple(per_thread.emit_bind(context, name, part, span) for part in held.parts)
         return reinterpret_lanes(Lanes(variables), value.dtype)
     loaded = [p.buffer for p in held.parts if isinstance(p, tile.Load)]
     if len(loaded) == len(held.parts) and all(b.scope == "local" and b.name in context.vectors for b in loaded):

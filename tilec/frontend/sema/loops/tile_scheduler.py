@@ -139,8 +139,7 @@ def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileS
         indices = []
         coordinates = compute_coordinates(scheduler, linear)
         for name, value, extent in zip(_STATE_ATTRIBUTES, coordinates, extents, strict=False):
-            var = tile.Var(context.unique.take(name))
-            out.append(tile.Bind(var, value, node.condition.span))
+            var = context.bind_value(name, value, node.condition.span)
             indices.append(var)
             if isinstance(extent, tile.Const):
                 context.ranges[var.name] = (0, int(extent.value) - 1)

@@ -24,8 +24,7 @@ def transpose_scales(context: Context, call: Call) -> None:
         note = f"{buffer.name} is {buffer.dtype}[{', '.join(map(str, region.extent))}]"
         way_out = 'allocate it as T.alloc_shared((128 * n,), "uint32")'
         raise_error("shape-mismatch", title, call["smem_src"].span, note, help=way_out)
-    words_copy = tile.Buffer(context.unique.take(f"{buffer.name}_words"), (words,), UINT32, "fragment", call.span)
-    context.buffers.append(words_copy)
+    words_copy = context.allocate_buffer(f"{buffer.name}_words", (words,), UINT32, "fragment", call.span)
     for is_read in (True, False):
         index = tile.Var(context.unique.take("word"))
         if is_read:
