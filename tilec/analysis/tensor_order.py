@@ -114,7 +114,7 @@ def _find_distinguished_variables(
         steps: list[tuple[int, int | None, str]] = []
         is_sum = True
         for atom, coefficient in affine_form(tile.substitute_variables(start, values)).terms:
-            inside = {e.name for e in tile.walk_expr(atom) if isinstance(e, tile.Var)}
+            inside = {v.name for v in tile.find_variables(atom)}
             moving = [t for t in loops if t.var in inside]
             if isinstance(atom, tile.Var):
                 steps += ((abs(coefficient) * t.step, t.count, t.var) for t in moving)
