@@ -10,7 +10,7 @@ import click
 import pytest
 from command import SMALL, VECTOR_ADD, tilec
 
-from tilec.cli.help import GROUPS, SUMMARY, GroupedCommand
+from tilec.cli.help import GROUPS, GroupedCommand
 from tilec.cli.names import COMMANDS, find_command
 
 GROUPED = [name for name in ("", *COMMANDS) if isinstance(find_command(name.split())[0], GroupedCommand)]
@@ -19,10 +19,6 @@ GROUPED = [name for name in ("", *COMMANDS) if isinstance(find_command(name.spli
 def test_bare(capfd: pytest.CaptureFixture[str]) -> None:
     assert tilec() == 2
     assert len(capfd.readouterr().out.splitlines()) < 10
-
-
-def test_every_command_has_its_line() -> None:
-    assert sorted(SUMMARY) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize("name", GROUPED)

@@ -70,11 +70,7 @@ ONLY = {
 
 # A third-party package, and the modules that may import it.
 HOMES = {
-    "lark": {
-        "frontend.syntax.explain",
-        "frontend.syntax.mistakes",
-        "ptx.parse",
-    },
+    "lark": {"frontend.syntax.mistakes", "ptx.parse"},
     "ortools": {"sched.cp"},
     "cuda": {"ptx.assemble", "host.fatbin", "host.runtime"},
     "distributed": {"tune.dask_engine"},

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from tilec.ir import tile
-from tilec.ir.affine import Interval, affine_form, value_interval
+from tilec.ir.affine import Interval, affine_form, reads_elements, value_interval
 from tilec.support.identity import cache_by_identity
 from tilec.support.records import dataclass
 
@@ -49,7 +49,7 @@ def collect_coordinates(kernel: tile.Kernel) -> Coordinates:
         match stmt:
             case tile.Bind(var=var, value=value):
                 value = tile.substitute_variables(value, values)
-                if not any(isinstance(e, tile.Load) for e in tile.walk_expr(value)):
+                if not reads_elements(value):
                     values[var] = value
                 elif not var.dtype.is_float:
                     multiples[var], ranges[var] = _find_divisor(value, multiples), value_interval(value, ranges)

@@ -12,7 +12,7 @@ from operator import itemgetter
 from tilec.analysis.trip_count import get_static_trip_count
 from tilec.analysis.usage import find_reads
 from tilec.ir import tile
-from tilec.ir.affine import Affine, affine_form, row_divisor
+from tilec.ir.affine import Affine, affine_form, reads_elements, row_divisor
 from tilec.ir.types import BOOL, INT32
 from tilec.ops import registry
 from tilec.ops.copies.copy import Copy
@@ -289,7 +289,7 @@ def analyse_gather(nest: tile.Parallel) -> GatheredCopy | str:
     extents = {v: e for v, e in zip(nest.vars, nest.extents, strict=True) if e > 1}
     single_values: dict[tile.Var, tile.Expr] = {v: tile.int32_const(0) for v in nest.vars if v not in extents}
     parts = (*store.indices, *load.indices, condition)
-    if any(isinstance(e, tile.Load) for part in parts for e in tile.walk_expr(part)):
+    if any(map(reads_elements, parts)):
         return "its indices or its condition depend on loaded values"
     order: list[tile.Var | None] = []
     for index in store.indices:

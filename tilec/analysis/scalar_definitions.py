@@ -42,14 +42,9 @@ def find_needed_variables(body: tuple[tile.Stmt, ...]) -> dict[int, frozenset[ti
     replays: dict[tile.Var, frozenset[tile.Var]] = {}
     needed = {}
     for place, (stmt, again) in enumerate(zip(body, mark_replayable_binds(body), strict=True)):
-        named = {
-            e
-            for s in tile.walk_statements((stmt,))
-            for x in list_expressions(s)
-            for e in tile.walk_expr(x)
-            if isinstance(e, tile.Var)
-        }
-        needed[place] = frozenset(named).union(*(replays.get(v, ()) for v in named))
+        exprs = (x for s in tile.walk_statements((stmt,)) for x in list_expressions(s))
+        named = frozenset[tile.Var]().union(*map(tile.find_variables, exprs))
+        needed[place] = named.union(*(replays.get(v, ()) for v in named))
         if again and isinstance(stmt, tile.Bind):
             replays[stmt.var] = needed[place]
     return needed

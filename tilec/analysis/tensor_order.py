@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
-from tilec.ir.affine import affine_form
+from tilec.ir.affine import affine_form, reads_elements
 from tilec.ops.copies.four_rows import Scatter4
 from tilec.support.records import dataclass
 
@@ -49,9 +49,7 @@ def find_ordered_tensors(kernel: tile.Kernel) -> frozenset[str]:
                     visit_body(nested, (*loops, *_find_iterations(stmt)), dict(values))
                 continue
             if isinstance(stmt, tile.Bind):
-                if stmt.var.name not in telling and not any(
-                    isinstance(e, tile.Load) for e in tile.walk_expr(stmt.value)
-                ):
+                if stmt.var.name not in telling and not reads_elements(stmt.value):
                     values[stmt.var] = tile.substitute_variables(stmt.value, values)
                 continue
             touched: tuple[tile.Buffer, ...] = (*find_reads(stmt), *find_writes(stmt))
@@ -116,7 +114,7 @@ def _find_distinguished_variables(
         steps: list[tuple[int, int | None, str]] = []
         is_sum = True
         for atom, coefficient in affine_form(tile.substitute_variables(start, values)).terms:
-            inside = {e.name for e in tile.walk_expr(atom) if isinstance(e, tile.Var)}
+            inside = {v.name for v in tile.find_variables(atom)}
             moving = [t for t in loops if t.var in inside]
             if isinstance(atom, tile.Var):
                 steps += ((abs(coefficient) * t.step, t.count, t.var) for t in moving)

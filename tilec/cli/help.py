@@ -13,29 +13,6 @@ import click
 from tilec.cli.console import USAGE, fail_usage
 from tilec.support.spelling import nearest_word
 
-SUMMARY = {
-    "emulate": ("FILE.tl", "run the PTX on the CPU and compare with the reference"),
-    "simulate": ("FILE.tl", "count the cycles of the PTX, and show where they go"),
-    "compare": ("CSV FILE", "compare the simulation with a profile of Nsight Compute"),
-    "schedule": ("FILE.tl", "show the solved pipeline"),
-    "report": ("FILE.tl", "print predicted times and bounds; --html: as a page"),
-    "diff": ("OLD NEW", "show what changed between two schedule traces, and why"),
-    "check": ("FILE.tl…", "report errors and warnings only"),
-    "inspect": ("CUBIN", "show the launch manifest in a cubin"),
-    "targets": ("[NAME]", "list the machines"),
-    "calibrate": ("", "measure a GPU, and rewrite its target file"),
-    "tune": ("FILE.tl", "search for the best constants and options"),
-    "explain": ("CODE", "more about an error or warning"),
-    "explain pipeline": ("FILE", "show which loads are prefetched, and why others are not"),
-    "fmt": ("FILE.tl…", "format kernels as ruff formats Python"),
-    "lsp": ("", "serve an editor: errors, hover, completion"),
-    "serve": ("[FOLDER]", "serve a playground in the browser, on this machine"),
-    "new": ("NAME", "make a folder with a first kernel"),
-    "completion": ("SHELL", "print the completion script of a shell"),
-    "help": ("[COMMAND]", "show the options of a command"),
-}
-"""Each command with its arguments and its purpose."""
-
 GROUPS: dict[str, dict[str, str]] = {
     "Output": {
         "output": "output file; its suffix gives the kind; - is standard output",
@@ -207,7 +184,7 @@ def help_(words: tuple[str, ...]) -> None:
 
     if not words:
         print(f"  tilec {'FILE.tl…':24}compile kernels: tilec --help")
-        for command, (arguments, purpose) in SUMMARY.items():
+        for command, (_, arguments, purpose) in COMMANDS.items():
             print(f"  tilec {f'{command} {arguments}'.rstrip():24}{purpose}")
         print("\ntilec help COMMAND: of one")
         return

@@ -81,12 +81,10 @@ def link_kernels(file: FileState, observer: Observer) -> FileState:
     return _run_file_passes(file, observer, is_front=False)
 
 
-def advance_kernels(
-    file: FileState, observer: Observer, *, behind: str | None = None, last: str | None = None
-) -> FileState:
-    """Return the file with each kernel run through the passes after `behind`, up to `last`."""
+def advance_kernels(file: FileState, observer: Observer, *, last: str | None = None) -> FileState:
+    """Return the file with each kernel run through the passes up to `last`, or all."""
     seen = _make_observers(file, observer)
-    kernels = (advance_kernel(k, s, behind=behind, last=last) for k, s in zip(file.kernels, seen, strict=True))
+    kernels = (advance_kernel(k, s, last=last) for k, s in zip(file.kernels, seen, strict=True))
     return replace(file, kernels=tuple(kernels))
 
 

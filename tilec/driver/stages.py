@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tilec.passes.state import FileState, KernelState
-from tilec.support.options import CompileOptions, Stage, describe_changes
+from tilec.support.options import STAGES, CompileOptions, Stage, describe_changes
 
 if TYPE_CHECKING:
     from tilec.ir.tile import Kernel
@@ -17,16 +17,9 @@ if TYPE_CHECKING:
     from tilec.target.table import Target
 
 SUFFIX: dict[Stage, str] = {
-    "ast": ".ast",
-    "tile": ".tile",
-    "alias": ".alias",
-    "layout": ".layout",
+    **{stage: f".{stage}" for stage in STAGES},
     "problem": ".problem.json",
     "schedule": ".trace.json",
-    "expand": ".expand",
-    "warp": ".warp",
-    "ptx": ".ptx",
-    "cubin": ".cubin",
 }
 """The file suffix of each stage's text."""
 

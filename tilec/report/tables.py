@@ -115,7 +115,6 @@ def build_role_tables(record: Mapping[str, Any]) -> Iterator[RenderableType]:
         last = role["first_warp"] + role["warps"] - 1
         yield Text(f"{role['name']}, warps {role['first_warp']} to {last}: statements, as they run", "bold")
         made = create_table("", "line", "<statement")
-        made.title = None
         for statement in role["statements"]:
             made.add_row(str(statement["line"]), Text("  " * statement["depth"] + statement["name"]))
         yield from (made, Text())
@@ -280,7 +279,6 @@ def _list_columns(first: int, held: int, ii: int, cycles: int) -> Iterator[int]:
 def build_target_list() -> Table:
     """Return a table of all targets that ship, with PTX version, shared memory and features."""
     table = create_table("", "<target", "<PTX", "shared memory", "<features")
-    table.title = None
     for name in resources.target_names():
         machine = target.load_target(name)
         smem = f"{machine.limit('smem_bytes_per_cta'):,}"

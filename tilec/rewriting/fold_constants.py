@@ -18,7 +18,7 @@ from tilec.ir import tile
 from tilec.ir.affine import reads_elements
 from tilec.ir.expr import cast_expr, make_constant
 from tilec.ir.rewrite import map_expressions, map_nested_bodies, map_statements
-from tilec.ir.types import BOOL, DType
+from tilec.ir.types import BOOL, INT32, DType
 
 
 def fold_constants(kernel: tile.Kernel) -> tile.Kernel:
@@ -74,13 +74,18 @@ def fold_expr(expr: tile.Expr) -> tile.Expr:
     return expr if isinstance(expr, tile.Const | tile.Var) else _simplify_expr(map_expressions(expr, fold_expr))
 
 
+def fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr | int) -> tile.Expr:
+    """Return `a op b` as an int32 expression with constants folded."""
+    return fold_expr(tile.Binary(op, a, tile.int32_const(b) if isinstance(b, int) else b, INT32))
+
+
 def _simplify_expr(expr: tile.Expr) -> tile.Expr:
     """Return an expression, whose operands are already simple, folded or simplified by its own operation."""
     match expr:
         case tile.Const() | tile.Var() | tile.Load() | tile.Ptx():
             return expr
         case tile.Binary(op=op, a=a, b=b, dtype=dtype):
-            return _fold_binary(op, a, b, dtype) or expr
+            return _simplify_binary(op, a, b, dtype) or expr
         case tile.Unary(op=op, a=a, dtype=dtype):
             return _fold_unary(expr, op, a, dtype)
         case tile.Cast(a=a, dtype=dtype):
@@ -104,7 +109,7 @@ def _fold_unary(expr: tile.Unary, op: str, a: tile.Expr, dtype: DType) -> tile.E
     return expr
 
 
-def _fold_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:
+def _simplify_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:
     """Return `a op b` simplified; None if no rule applies."""
     if isinstance(a, tile.Const) and isinstance(b, tile.Const):
         value = compute_binary(op, a.value, b.value, dtype)
@@ -121,7 +126,7 @@ def _fold_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr
         return b if _is_constant(a, 1) else a if _is_constant(b, 1) else None
     if op == "div" and dtype.is_float and isinstance(b, tile.Const) and _has_exact_reciprocal(float(b.value), dtype):
         inverse = tile.Const(1 / float(b.value), dtype)
-        return _fold_binary("mul", a, inverse, dtype) or tile.Binary("mul", a, inverse, dtype)
+        return _simplify_binary("mul", a, inverse, dtype) or tile.Binary("mul", a, inverse, dtype)
     if dtype.is_float or op in tile.COMPARISONS or dtype == BOOL:
         return None
     return _fold_integer_binary(op, a, b, dtype)
@@ -137,7 +142,7 @@ def _fold_integer_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> t
     """Return an integer operation simplified by its constant operand or equal operands; None if no rule applies."""
     if op in ("add", "mul") and isinstance(a, tile.Const):
         # The constant goes to the right, so that the rules below find it there.
-        return _fold_binary(op, b, a, dtype) or tile.Binary("add" if op == "add" else "mul", b, a, dtype)
+        return _simplify_binary(op, b, a, dtype) or tile.Binary("add" if op == "add" else "mul", b, a, dtype)
     if op == "sub" and a == b:
         return make_constant(0, dtype)
     if not isinstance(b, tile.Const):
@@ -164,7 +169,7 @@ def _fold_integer_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> t
             if op == "floormod":
                 return make_constant(0, dtype)
             quotient = make_constant(inner[1] // value, dtype)
-            return _fold_binary("mul", inner[0], quotient, dtype) or tile.Binary("mul", inner[0], quotient, dtype)
+            return _simplify_binary("mul", inner[0], quotient, dtype) or tile.Binary("mul", inner[0], quotient, dtype)
         case _:
             return None
 

@@ -72,7 +72,7 @@ def _share_in_nest(nest: tile.Parallel) -> tile.Parallel:
 
 
 _ROUNDING_FUNCTIONS = frozenset({"floor", "ceil", "trunc", "round", "nearbyint", "fmod"})
-_COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "floordiv", "floormod"})
+_DECIDING_OPERATIONS = frozenset({*tile.COMPARISONS, "floordiv", "floormod"})
 
 
 def _is_exact(expr: tile.Expr) -> bool:
@@ -83,7 +83,7 @@ def _is_exact(expr: tile.Expr) -> bool:
         case tile.Call(fn=fn):
             return fn in _ROUNDING_FUNCTIONS
         case tile.Binary(op=op):
-            return op in _COMPARISONS
+            return op in _DECIDING_OPERATIONS
         case _:
             return False
 

@@ -60,12 +60,8 @@ def evaluate_shape(shape: Shape, scalars: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def scalar_names(size: Size) -> Iterator[str]:
-    """Yield the names of the scalars in a size expression, with repeats."""
-    if isinstance(size, str):
-        yield size
-    elif isinstance(size, tuple):
-        yield from scalar_names(size[1])
-        yield from scalar_names(size[2])
+    """Return the names of the scalars in a size expression, with repeats."""
+    return (part for part in nested_sizes(size) if isinstance(part, str))
 
 
 def nested_sizes(size: Size) -> Iterator[Size]:

@@ -121,18 +121,12 @@ class Profiler:
         if name not in self.kernel.tensors:
             return 1
         tensor = self.kernel.tensors[name]
-        dtype = TYPES_BY_NAME[tensor.dtype]
-        shape = evaluate_shape(tensor.shape, {})
-        if tensor.table:
-            return self._draw_table(shape, tensor.table, dtype)
-        array = make_empty_array(shape, dtype, None)
-        copy_numbers(array, self._draw_numbers(shape, dtype), dtype)
-        return array
+        return self._draw_arrays(evaluate_shape(tensor.shape, {}), tensor.table, TYPES_BY_NAME[tensor.dtype])
 
-    def _draw_table(self, shape: tuple[int, ...], depth: int, dtype: DType) -> object:
-        """Return drawn arrays in lists of this depth, for a table of addresses."""
+    def _draw_arrays(self, shape: tuple[int, ...], depth: int, dtype: DType) -> object:
+        """Return a drawn array, or drawn arrays in lists of this depth, for a table of addresses."""
         if depth:
-            return [self._draw_table(shape[1:], depth - 1, dtype) for _ in range(shape[0])]
+            return [self._draw_arrays(shape[1:], depth - 1, dtype) for _ in range(shape[0])]
         array = make_empty_array(shape, dtype, None)
         copy_numbers(array, self._draw_numbers(shape, dtype), dtype)
         return array

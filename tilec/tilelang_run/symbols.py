@@ -124,18 +124,8 @@ def name_function(function: Any, name: str) -> None:
     function.tilelang_name = name
 
 
-def divide_rounding_up(a: int, b: int) -> int:
-    """Return a / b rounded up."""
-    return -(-a // b)
-
-
-def round_up_to_power_of_two(n: int) -> int:
-    """Return the smallest power of two that is at least n."""
-    return 1 << max(n - 1, 0).bit_length()
-
-
-ceildiv = _compute_on_numbers("T.ceildiv", divide_rounding_up)
-next_power_of_2 = _compute_on_numbers("tilelang.math.next_power_of_2", round_up_to_power_of_two)
+ceildiv = _compute_on_numbers("T.ceildiv", lambda a, b: -(-a // b))
+next_power_of_2 = _compute_on_numbers("tilelang.math.next_power_of_2", lambda n: 1 << max(n - 1, 0).bit_length())
 
 name_function(make_element_type, "T.dtype")
 name_function(make_dynamic_sizes, "T.dynamic")

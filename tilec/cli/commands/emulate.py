@@ -186,7 +186,7 @@ def _emulate_kernel(
         with _track_progress(build.manifest.entry, blocks) as note:
             report = emulate.emulate_build(build, arguments, note, options)
         _print_run(report)
-        outputs.write(report, lambda: emulate.pack_arguments(arguments))
+        outputs.write(report, lambda: emulate.pack_arrays(arguments.tensors))
         if report.faults:
             raise CompileError(*(emulate.build_fault_diagnostic(fault, source, build) for fault in report.faults))
         if options.sample and judges != (False, None):
@@ -237,7 +237,7 @@ def _emulate_ptx(
     file: str, outputs: _RunFiles, entry: str | None, launch: LaunchOptions, args: tuple[str, ...], options: RunOptions
 ) -> None:
     """Run a kernel of a PTX file on the emulator, print its report and write its files; faults are errors."""
-    from tilec.driver.emulation import emulate_ptx
+    from tilec.driver.emulation import emulate, emulate_ptx
 
     if launch[1] is None:
         raise click.UsageError("FILE.ptx needs --block")
@@ -250,7 +250,7 @@ def _emulate_ptx(
         with _track_progress(entry or file, math.prod(geometry.grid)) as note:
             report = emulate_ptx.emulate_ptx_file(source, entry, geometry, arguments, note, options)
         _print_run(report)
-        outputs.write(report, lambda: emulate_ptx.pack_arrays(arguments))
+        outputs.write(report, lambda: emulate.pack_arrays(arguments.arrays))
         if report.faults:
             raise CompileError(*(emulate_ptx.build_ptx_fault_diagnostic(f, source, arguments) for f in report.faults))
     print(emulate_ptx.summarise_report(report))

@@ -197,10 +197,10 @@ def _read_scalar(param: tile.Var, given: ArrayFile) -> int | float:
     return int(value)
 
 
-def pack_arguments(arguments: KernelArguments) -> bytes:
-    """Return every tensor by name, as the bytes of an `.npz` file."""
+def pack_arrays(arrays: Mapping[str, Array]) -> bytes:
+    """Return arrays by name, as the bytes of an `.npz` file."""
     out = io.BytesIO()
-    np.savez(out, allow_pickle=False, **arguments.tensors)
+    np.savez(out, allow_pickle=False, **arrays)
     return out.getvalue()
 
 

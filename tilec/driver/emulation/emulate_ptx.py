@@ -11,7 +11,6 @@ An argument is one of
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,7 +27,7 @@ from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.support import files
 from tilec.support.diagnostics import CompileError, Diagnostic, Label, raise_error
 from tilec.support.records import dataclass
-from tilec.support.source import SourceFile, Span
+from tilec.support.source import SourceFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +165,7 @@ def find_entry(source: SourceFile, entry: str | None) -> str:
     try:
         module = parse_module(source.text)
     except PtxSyntaxError as error:
-        raise_error("ptx-syntax", error.message, _find_line_span(source, error.line), "here")
+        raise_error("ptx-syntax", error.message, source.whole_line(error.line), "here")
     names = [kernel.name for kernel in module.entries]
     if entry is None and len(names) != 1:
         choice = f"choose with --entry: {', '.join(names)}"
@@ -191,18 +190,9 @@ def build_ptx_fault_diagnostic(fault: Fault, source: SourceFile, given: PtxArgum
         notes.append(f"compiled from {fault.source.file}:{fault.source.line}")
     if fault.where:
         notes.append(f"in {fault.where}")
-    span = _find_line_span(source, fault.line)
+    span = source.whole_line(fault.line)
     label = None if span is None else Label(span, fault.kind)
     return Diagnostic("emulation-fault", f"the kernel faults: {message}", label, (), tuple(notes))
-
-
-def _find_line_span(source: SourceFile, line: int) -> Span | None:
-    """Return the span of a line without its leading spaces; None if the file has no such line."""
-    if not 0 < line <= len(source.lines):
-        return None
-    content = source.lines[line - 1].rstrip()
-    start = min(len(content) - len(content.lstrip()) + 1, max(len(content), 1))
-    return Span(line, start, line, len(content) + 1)
 
 
 def summarise_report(report: Report) -> str:
@@ -211,10 +201,3 @@ def summarise_report(report: Report) -> str:
     busiest = sorted(report.counts.items(), key=lambda item: -item[1])[:5]
     parts = ", ".join(f"{stem} {count}" for stem, count in busiest)
     return f"{report.blocks} blocks, {total} warp instructions ({parts})"
-
-
-def pack_arrays(given: PtxArguments) -> bytes:
-    """Return every array by name, as the bytes of an `.npz` file; zeros are named by position: arg0, arg1, …"""
-    out = io.BytesIO()
-    np.savez(out, allow_pickle=False, **given.arrays)
-    return out.getvalue()

@@ -27,11 +27,14 @@ class LintStage(Generic[Seen]):
         self._lints: list[LintFunction[Seen]] = []
         self._is_loaded = False
 
-    def add(self, look: LintFunction[Seen]) -> None:
-        """Register a lint function of this stage; an internal error if its file is in another stage's folder."""
+    def add(self, look: LintFunction[Seen]) -> LintFunction[Seen]:
+        """Register a lint function of this stage, and return it; an internal error if its file is in another stage's
+        folder.
+        """
         if look.__module__.rpartition(".")[0] != self._folder:
             raise InternalError(f"{look.__module__} looks at stage {self.name}, and is no file of its folder")
         self._lints.append(look)
+        return look
 
     def load_lints(self) -> tuple[LintFunction[Seen], ...]:
         """Import the stage's folder once, and return its lints in the order of file names and of lines."""
@@ -69,13 +72,7 @@ def register_lint(stage: LintStage[Seen], *codes: str) -> Callable[[LintFunction
 
 def register_warning(stage: LintStage[Seen]) -> Callable[[LintFunction[Seen]], LintFunction[Seen]]:
     """Return a decorator that registers a function of a stage whose warnings --lint does not affect."""
-
-    def add_to_stage(look: LintFunction[Seen]) -> LintFunction[Seen]:
-        """Register the function with the stage, and return it."""
-        stage.add(look)
-        return look
-
-    return add_to_stage
+    return stage.add
 
 
 def is_lint(code: str) -> bool:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import field
-from typing import Any
+from typing import Any, TypeVar
 
 from tilec.frontend.sema.compile_time.budget import Budget
 from tilec.frontend.sema.launch.hints import Hints
@@ -23,7 +23,7 @@ from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.affine import Interval
 from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
-from tilec.ir.types import BOOL
+from tilec.ir.types import BOOL, DType
 from tilec.ops.language.values import TableEntry, Value
 from tilec.ops.reductions.reducer import Reducer
 from tilec.rewriting.make_names_unique import UniqueNames
@@ -31,6 +31,8 @@ from tilec.support import records
 from tilec.support.diagnostics import CompileError, ErrorCollector, Warn, ignore_warning
 from tilec.support.records import dataclass
 from tilec.support.source import Span
+
+T = TypeVar("T")
 
 ExpressionEvaluator = Callable[["Context", Any], Value]
 StatementElaborator = Callable[["Context", Any], None]
@@ -282,7 +284,33 @@ class Context:
                 self.mistakes.add(error)
                 poison_names(self.scope, statement)
 
+    # ---- making ------------------------------------------------------------------------------------------------------
+
+    def bind_value(self, name: str, value: tile.Expr, span: Span) -> tile.Var:
+        """Emit a bind of an expression to a new variable, and return the variable."""
+        var = tile.Var(self.unique.take(name), value.dtype)
+        self.out.append(tile.Bind(var, value, span))
+        return var
+
+    def allocate_buffer(
+        self, name: str, shape: tuple[tile.Extent, ...], dtype: DType, scope: tile.Scope, span: Span, lanes: int = 1
+    ) -> tile.Buffer:
+        """Add a new buffer to the kernel, and return it."""
+        buffer = tile.Buffer(self.unique.take(name), shape, dtype, scope, span, lanes)
+        self.buffers.append(buffer)
+        return buffer
+
     # ---- regions -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    @contextmanager
+    def pushed(stack: list[T], item: T) -> Iterator[None]:
+        """Have an item as the last one of a list for the `with`, as the innermost of what encloses a statement."""
+        stack.append(item)
+        try:
+            yield
+        finally:
+            stack.pop()
 
     @contextmanager
     def altered(self, **values: Any) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilec.frontend.sema.context import Dispatch
 from tilec.frontend.sema.expressions import calls, evaluate, thread_values, vectors, views
-from tilec.frontend.sema.expressions.calls import bind_signature
+from tilec.frontend.sema.expressions.calls import bind_signatures
 from tilec.frontend.sema.expressions.expressions import EXPRESSION_EVALUATORS
 from tilec.frontend.sema.expressions.host_names import PROFILER_MARKS
 from tilec.frontend.sema.launch import pointers
@@ -14,7 +14,7 @@ from tilec.frontend.sema.operations import inline_ptx, operations, rng, thread_c
 from tilec.frontend.sema.operations.block_scales import TRANSPOSE_SIGNATURE, transpose_scales
 from tilec.frontend.sema.operations.printing import PRINT_SIGNATURE, elaborate_print
 from tilec.frontend.sema.statements import jumps, statements
-from tilec.ops.copies.thread_copy import ACCESS_PTR, THREAD_COPY
+from tilec.ops.copies.thread_copy import ACCESS_PTR, THREAD_COPY, make_element_pointer
 from tilec.ops.functions.signatures import AT_DATA, DP4A, LAUNCH_VALUES, PTX, VIEWS
 from tilec.ops.functions.warp_functions import WARP_FUNCTIONS
 from tilec.ops.language.vectors import LDG, WIDE_ACCESSES
@@ -34,30 +34,21 @@ KERNEL_DISPATCH = Dispatch(
     expressions=EXPRESSION_EVALUATORS,
     values={
         **calls.COMPILE_TIME_CALLS,
-        **{
-            name: bind_signature(f.signature, thread_values.evaluate_warp_function, takes_values=True)
-            for name, f in WARP_FUNCTIONS.items()
-        },
-        **{
-            name: bind_signature(place.signature, thread_values.evaluate_thread_value, takes_values=True)
-            for name, place in LAUNCH_VALUES.items()
-        },
-        **{
-            name: bind_signature(wide.signature, vectors.evaluate_wide_load)
-            for name, wide in WIDE_ACCESSES.items()
-            if not wide.stores
-        },
-        evaluate.RAMP_SIGNATURE.name: bind_signature(
-            evaluate.RAMP_SIGNATURE, evaluate.evaluate_ramp, takes_values=True
+        **bind_signatures(
+            thread_values.evaluate_warp_function, *(f.signature for f in WARP_FUNCTIONS.values()), takes_values=True
         ),
-        LDG.name: bind_signature(LDG, vectors.evaluate_ldg),
-        PTX.name: bind_signature(PTX, inline_ptx.evaluate_ptx, takes_values=True),
-        ACCESS_PTR.name: bind_signature(ACCESS_PTR, thread_copies.evaluate_access_ptr),
-        **{name: bind_signature(signature, rng.draw_number) for name, signature in rng.DRAW_SIGNATURES.items()},
-        **{
-            name: bind_signature(s, pointers.make_tensor, takes_values=True)
-            for name, s in pointers.MAKE_TENSOR_SIGNATURES.items()
-        },
+        **bind_signatures(
+            thread_values.evaluate_thread_value, *(v.signature for v in LAUNCH_VALUES.values()), takes_values=True
+        ),
+        **bind_signatures(
+            vectors.evaluate_wide_load, *(wide.signature for wide in WIDE_ACCESSES.values() if not wide.stores)
+        ),
+        **bind_signatures(evaluate.evaluate_ramp, evaluate.RAMP_SIGNATURE, takes_values=True),
+        **bind_signatures(vectors.evaluate_ldg, LDG),
+        **bind_signatures(inline_ptx.evaluate_ptx, PTX, takes_values=True),
+        **bind_signatures(lambda context, call: make_element_pointer(call), ACCESS_PTR),
+        **bind_signatures(rng.draw_number, *rng.DRAW_SIGNATURES),
+        **bind_signatures(pointers.make_tensor, *pointers.MAKE_TENSOR_SIGNATURES.values(), takes_values=True),
         **dict.fromkeys((*VIEWS, *AT_DATA), views.evaluate_view),
     },
     default_call=operations.evaluate_element_operation,
@@ -68,20 +59,17 @@ KERNEL_DISPATCH = Dispatch(
         LOOP_BREAK.name: statements.elaborate_loop_break,
         **dict.fromkeys(PROFILER_MARKS, statements.ignore_profiler_mark),
         **dict.fromkeys(HINTS, statements.record_hint),
-        PRINT_SIGNATURE.name: bind_signature(PRINT_SIGNATURE, elaborate_print),
         PTX.name: inline_ptx.elaborate_ptx,
-        TRANSPOSE_SIGNATURE.name: bind_signature(TRANSPOSE_SIGNATURE, transpose_scales),
-        THREAD_COPY.name: bind_signature(THREAD_COPY, thread_copies.elaborate_thread_copy),
-        DP4A.name: bind_signature(DP4A, operations.elaborate_dp4a),
-        UPDATE.name: bind_signature(UPDATE, operations.elaborate_reducer_update),
-        rng.INIT_SIGNATURE.name: bind_signature(rng.INIT_SIGNATURE, rng.initialise_generator, takes_values=True),
-        # A random number that is not used still advances the sequence.
-        **{name: bind_signature(signature, rng.draw_number) for name, signature in rng.DRAW_SIGNATURES.items()},
-        **{
-            name: bind_signature(wide.signature, vectors.elaborate_wide_store)
-            for name, wide in WIDE_ACCESSES.items()
-            if wide.stores
-        },
+        **bind_signatures(elaborate_print, PRINT_SIGNATURE),
+        **bind_signatures(transpose_scales, TRANSPOSE_SIGNATURE),
+        **bind_signatures(thread_copies.elaborate_thread_copy, THREAD_COPY),
+        **bind_signatures(operations.elaborate_dp4a, DP4A),
+        **bind_signatures(operations.elaborate_reducer_update, UPDATE),
+        **bind_signatures(rng.initialise_generator, rng.INIT_SIGNATURE, takes_values=True),
+        **bind_signatures(rng.draw_number, *rng.DRAW_SIGNATURES),  # one that is not used still advances the sequence
+        **bind_signatures(
+            vectors.elaborate_wide_store, *(wide.signature for wide in WIDE_ACCESSES.values() if wide.stores)
+        ),
     },
 )
 """The statements of a kernel. The operations of `ops.registry` have their own table there."""

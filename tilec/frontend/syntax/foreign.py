@@ -27,7 +27,7 @@ _BINDING = re.compile(
     r"[ \t]*(?:(?:for\s+(.*?)\s+in\b)|(?:with\b.*\bas\s+(.*?):)|([^=:\[\]().]+?)\s*(?::[^=]+)?=(?!=))", re.DOTALL
 )
 _NAME = re.compile(r"[A-Za-z_]\w*")
-TOKEN_PATTERN = re.compile(
+_TOKEN_PATTERN = re.compile(
     r"""(?P<string>[A-Za-z]{0,2}(?:\"\"\"(?:[^\\]|\\[\s\S])*?\"\"\"|'''(?:[^\\]|\\[\s\S])*?'''"""
     r"""|"(?:[^"\\\n]|\\[\s\S])*"|'(?:[^'\\\n]|\\[\s\S])*'))"""
     r"""|(?P<comment>\#[^\n]*)|(?P<open>[(\[{])|(?P<close>[)\]}])|(?P<line>\n)|(?P<join>\\\r?\n)"""
@@ -46,7 +46,7 @@ def split_top_level(text: str) -> Iterator[TopLevelStatement]:
     """Yield the top-level statements of a text, each whole with its decorators, `else` and block."""
     starts = [0]
     decorates = False
-    for start, end in _find_logical_lines(text):
+    for start, end, _ in find_logical_lines(text):
         if start and not decorates and _is_statement_start(text, start):
             starts.append(start)
         if not text[start:end].lstrip().startswith("#") and text[start:end].strip():
@@ -59,21 +59,22 @@ def split_top_level(text: str) -> Iterator[TopLevelStatement]:
         line += piece.count("\n")
 
 
-def _find_logical_lines(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end offsets of each logical line, in which open brackets span several lines."""
+def find_logical_lines(text: str) -> Iterator[tuple[int, int, bool]]:
+    """Yield the start and end offsets of each logical line, without its line feed, and whether it closes its brackets.
+    Open brackets span several lines."""
     start = opened = 0
-    for token in TOKEN_PATTERN.finditer(text):
+    for token in _TOKEN_PATTERN.finditer(text):
         match token.lastgroup:
             case "open":
                 opened += 1
             case "close":
                 opened = max(opened - 1, 0)
             case "line" if not opened:
-                yield start, token.end()
+                yield start, token.start(), True
                 start = token.end()
             case _:
                 pass
-    yield start, len(text)
+    yield start, len(text), not opened
 
 
 def _is_statement_start(text: str, at: int) -> bool:
@@ -89,7 +90,7 @@ def find_foreign_names(piece: TopLevelStatement, entry: str | None = None) -> tu
     """Return the names that a statement in other Python binds, or None if it must be in the kernel language. That is a
     kernel, unless another one, `entry`, is compiled.
     """
-    lines = [piece.text[start:end] for start, end in _find_logical_lines(piece.text)]
+    lines = [piece.text[start:end] for start, end, _ in find_logical_lines(piece.text)]
     first = next((line for line in lines if line.strip() and not line.startswith(("@", "#"))), "")
     if _KERNEL_MARK.search(piece.text):
         defined = _DEFINITION.match(first)
@@ -105,7 +106,7 @@ def find_language_imports(piece: TopLevelStatement) -> Iterator[TopLevelStatemen
     """Yield the imports of tilelang in a `try` at the top of the file, each as a statement of its own."""
     if not re.match(r"try\b", piece.text):
         return
-    for start, end in _find_logical_lines(piece.text):
+    for start, end, _ in find_logical_lines(piece.text):
         if _LANGUAGE_IMPORT.match(piece.text, start):
             yield TopLevelStatement(piece.line + piece.text.count("\n", 0, start), piece.text[start:end].lstrip())
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from tilec.frontend.syntax.foreign import TOKEN_PATTERN
+from tilec.frontend.syntax.foreign import find_logical_lines
 from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector
 from tilec.support.records import dataclass
 
@@ -86,7 +86,7 @@ def parse_with_repairs(text: str, read: Callable[[str], T], repairs: RepairBudge
 
 def _replace_statement(lines: list[str], line: int, column: int) -> str | None:
     """Return the text with the statement around a place replaced by a stand-in, or None if its end is uncertain."""
-    for start, end, is_whole in _find_logical_lines("\n".join(lines)):
+    for start, end, is_whole in _number_logical_lines("\n".join(lines)):
         if not start <= line <= end:
             continue
         if not is_whole or end == len(lines):
@@ -106,7 +106,7 @@ def _replace_first_line(lines: list[str], line: int) -> str | None:
     """Return the text with only the first line of a line's statement replaced by a stand-in, or None if there is none.
     There a bracket is most often left open.
     """
-    start = next((start for start, end, _ in _find_logical_lines("\n".join(lines)) if start <= line <= end), None)
+    start = next((start for start, end, _ in _number_logical_lines("\n".join(lines)) if start <= line <= end), None)
     return (
         None if start is None else "\n".join([*lines[: start - 1], _make_stand_in(lines, start, start), *lines[start:]])
     )
@@ -125,22 +125,11 @@ def _make_stand_in(lines: list[str], start: int, end: int) -> str:
     return indent + (_STAND_IN_HEADERS.get(keyword, "if 1:") if opens else "pass")
 
 
-def _find_logical_lines(text: str) -> Iterator[tuple[int, int, bool]]:
+def _number_logical_lines(text: str) -> Iterator[tuple[int, int, bool]]:
     """Yield the first and last line number of each non-empty logical line, and whether all its brackets are closed."""
-    opened, line, start, begins = 0, 1, 1, 0
-    for token in TOKEN_PATTERN.finditer(text):
-        match token.lastgroup:
-            case "open":
-                opened += 1
-            case "close":
-                opened = max(opened - 1, 0)
-            case "line":
-                line += 1
-                if not opened:
-                    if text[begins : token.start()].strip():
-                        yield start, line - 1, True
-                    start, begins = line, token.end()
-            case _:
-                line += token[0].count("\n")
-    if text[begins:].strip():
-        yield start, line, not opened
+    first = 1
+    for start, end, is_whole in find_logical_lines(text):
+        last = first + text.count("\n", start, end)
+        if text[start:end].strip():
+            yield first, last, is_whole
+        first = last + 1

@@ -21,6 +21,7 @@ from tilec.ops.copies.copy_cluster import Send
 from tilec.ops.synchronisation.sync import is_ordering_statement
 from tilec.passes.grid import rasterise
 from tilec.passes.grid.rasterisation_order import has_own_order
+from tilec.rewriting.fold_constants import fold_binary
 from tilec.target.table import Target
 
 MAX_STEP = 2**31 - 1
@@ -97,14 +98,14 @@ def _build_walk(kernel: tile.Kernel, walking: tile.Expr, step: int, *, is_dynami
     cx, cy, cz = kernel.cluster.extents
     number = tile.Var("%number")
     area = _multiply_exprs(width, depth)
-    parts = rasterise.fold_binary("floormod", number, area), rasterise.fold_binary("floordiv", number, area)
+    parts = fold_binary("floormod", number, area), fold_binary("floordiv", number, area)
     inside, layer = (number, tile.int32_const(0)) if height == tile.int32_const(1) else parts
     raster = rasterise.scale_to_clusters(kernel.raster or rasterise.AS_NUMBERED, kernel.cluster.extents)
     tiles = (*rasterise.locate_tile(inside, width, depth, raster), layer)
     binds = rasterise.bind_block_indices(
         kernel.block_vars, tiles[: len(kernel.grid)], hardware, kernel.cluster.extents, kernel.span
     )
-    first, total = rasterise.fold_binary("floordiv", hardware[0], cx), _count_all_clusters(kernel)
+    first, total = fold_binary("floordiv", hardware[0], cx), _count_all_clusters(kernel)
     loop = tile.For("serial", number, first, total, step, (*binds, *kernel.body), span=kernel.span, distinct_by=())
     loop = replace(loop, dynamically_scheduled=is_dynamic)
     rank = 3 if cz > 1 else 2 if cy > 1 else 1
@@ -123,4 +124,4 @@ def _multiply_exprs(a: tile.Expr, b: tile.Expr) -> tile.Expr:
     """Return the folded product of two expressions; a product of constants may exceed an int32."""
     if isinstance(a, tile.Const) and isinstance(b, tile.Const):
         return tile.int32_const(int(a.value) * int(b.value))
-    return rasterise.fold_binary("mul", a, b)
+    return fold_binary("mul", a, b)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.types import BOOL, INT32
-from tilec.rewriting.fold_constants import fold_expr
+from tilec.rewriting.fold_constants import fold_binary
 from tilec.support.source import Span
 
 AS_NUMBERED = tile.Raster(0)
@@ -90,8 +90,3 @@ def scale_to_clusters(raster: tile.Raster, cluster: Sequence[int]) -> tile.Raste
     """Return the raster with its panel size counted in clusters instead of blocks, at least one; no panels stay
     none."""
     return replace(raster, panel=max(raster.panel // cluster[1 if raster.by_rows else 0], 1) if raster.panel else 0)
-
-
-def fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr | int) -> tile.Expr:
-    """Return `a op b` as an int32, simplified."""
-    return fold_expr(tile.Binary(op, a, tile.int32_const(b) if isinstance(b, int) else b, INT32))

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Iterator
 
 from tilec.analysis.rings import is_load
-from tilec.analysis.usage import list_expressions
 from tilec.driver.lints.registry import SCHEDULE, register_lint, register_warning
 from tilec.ir import tile
 from tilec.ir.tile import For, Parallel, TileOp, walk_statements
@@ -159,10 +158,8 @@ def _list_indices(stmt: tile.Stmt) -> Iterator[tile.Expr]:
     """Yield the indices of all loads and stores of a statement."""
     if isinstance(stmt, tile.Store):
         yield from stmt.indices
-    for expr in list_expressions(stmt):
-        for part in tile.walk_expr(expr):
-            if isinstance(part, tile.Load):
-                yield from part.indices
+    for load in tile.walk_loads(stmt):
+        yield from load.indices
 
 
 def _count_index_instructions(index: tile.Expr, nest: tile.Parallel) -> int:

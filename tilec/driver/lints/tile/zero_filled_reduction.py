@@ -254,7 +254,7 @@ class _TailEvaluator:
     def _list_inside_sums(self, load: tile.Load) -> Iterator[tile.Expr]:
         """Yield expressions that are at most 0 where the load's other indices are inside the tensor."""
         for dim, index in enumerate(load.indices):
-            if any(part == self.var for part in tile.walk_expr(index)):
+            if self.var in tile.find_variables(index):
                 continue
             size = load.buffer.extents[dim]
             if load.buffer.scope == "global":
@@ -295,7 +295,7 @@ class _TailEvaluator:
 
     def _evaluate_load(self, load: tile.Load) -> TailKind:
         """Return a load's kind of value in the tail of its tensor or tile; set `self.tail` to that tail if known."""
-        named = [d for d, index in enumerate(load.indices) if any(part == self.var for part in tile.walk_expr(index))]
+        named = [d for d, index in enumerate(load.indices) if self.var in tile.find_variables(index)]
         if not named:
             return "same"
         if len(named) > 1:

@@ -325,16 +325,12 @@ def call_function(
     node = function.node
     if isinstance(node, ast.Function) and function.kind == "macro" and context.dispatch.statements:
         positional, keywords = macros.resolve_reference_arguments(context, node, positional, keywords)
-        with _enter_call(context, function, positional, keywords, span):
-            context.calls.append(span)
-            outer, context.iterations = context.iterations, []
+        inside = _enter_call(context, function, positional, keywords, span)
+        with inside, context.pushed(context.calls, span), context.altered(iterations=[]):
             try:
                 return macros.run_macro_body(context, node.body)
             except CompileError as error:
                 raise error.called_from(span) from None
-            finally:
-                context.calls.pop()
-                context.iterations = outer
     if isinstance(node, ast.Function) and is_eager(node):
         raise_error("foreign-call", f"{function.name} is a kernel", span, "a program launches it")
     if function.kind == "kernel":

@@ -56,18 +56,11 @@ def _make_reference(context: Context, argument: Argument, name: str) -> Argument
         way_out = "pass a T.alloc_var variable or an element of a buffer"
         raise_error("wrong-argument", title, argument.span, f"this is {values.describe_value(value)}", help=way_out)
     now = tuple(
-        _freeze_index(context, index, argument.span) for index in value.indices if isinstance(index, values.EXPR_TYPES)
+        context.bind_value("index", index, argument.span) if reads_elements(index) else index
+        for index in value.indices
+        if isinstance(index, values.EXPR_TYPES)
     )
     return Argument(values.ElementReference(values.Access(value.buffer, now)), argument.span)
-
-
-def _freeze_index(context: Context, index: tile.Expr, span: Span) -> tile.Expr:
-    """Return an index as it is, or, if it reads elements, emit a bind of its value and return the bound variable."""
-    if not reads_elements(index):
-        return index
-    now = tile.Var(context.unique.take("index"), index.dtype)
-    context.out.append(tile.Bind(now, index, span))
-    return now
 
 
 # ---- results ---------------------------------------------------------------------------------------------------------

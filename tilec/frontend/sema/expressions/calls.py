@@ -162,14 +162,19 @@ _METHOD_EVALUATORS: dict[type, Callable[[Context, values.Method, ast.Call], valu
 # ---- names of the language -------------------------------------------------------------------------------------------
 
 
-def bind_signature(
-    signature: Signature, evaluate_bound: Callable[[Context, Call], R], takes_values: bool = False
-) -> Callable[[Context, str, ast.Call], R]:
-    """Make a call evaluator that binds the arguments to a signature and passes the bound call on. `takes_values`: an
-    indexed buffer among them is read as an element.
+def bind_signatures(
+    evaluate_bound: Callable[[Context, Call], R], *signatures: Signature, takes_values: bool = False
+) -> dict[str, Callable[[Context, str, ast.Call], R]]:
+    """Make, by the name of each signature, a call evaluator that binds the arguments to it and passes the bound call
+    on. `takes_values`: an indexed buffer among them is read as an element.
     """
     bind = evaluate.bind_operands if takes_values else evaluate.bind_call
-    return lambda context, path, node: evaluate_bound(context, bind(context, signature, node))
+
+    def bind_signature(signature: Signature) -> Callable[[Context, str, ast.Call], R]:
+        """Make the call evaluator of one signature."""
+        return lambda context, path, node: evaluate_bound(context, bind(context, signature, node))
+
+    return {signature.name: bind_signature(signature) for signature in signatures}
 
 
 def _evaluate_swizzled_layout(context: Context, path: str, node: ast.Call) -> values.Swizzle:
@@ -281,9 +286,9 @@ _CALLS_BY_LAST_WORD: dict[str, CallEvaluator] = {
 """By the last word of a dotted name, whatever its module."""
 
 COMPILE_TIME_CALLS: dict[str, CallEvaluator] = {
-    FRAGMENT_SIGNATURE.name: bind_signature(FRAGMENT_SIGNATURE, make_fragment_layout),
-    LAYOUT_SIGNATURE.name: bind_signature(LAYOUT_SIGNATURE, make_index_map),
-    EMITTER_SIGNATURE.name: bind_signature(EMITTER_SIGNATURE, make_emitter),
+    **bind_signatures(make_fragment_layout, FRAGMENT_SIGNATURE),
+    **bind_signatures(make_index_map, LAYOUT_SIGNATURE),
+    **bind_signatures(make_emitter, EMITTER_SIGNATURE),
     tile_scheduler.SCHEDULER_SIGNATURE.name: _evaluate_tile_scheduler,
     **dict.fromkeys(FUNCTIONS, _evaluate_scalar_function),
     **dict.fromkeys(PRELUDE, call_prelude_function),

@@ -9,7 +9,7 @@ from tilec.frontend.sema.compile_time.functions import bind_target, make_functio
 from tilec.frontend.sema.context import Context, ExpressionEvaluator
 from tilec.frontend.sema.expressions import emitters, evaluate, host_names, layout_maps, reading
 from tilec.frontend.sema.expressions.calls import evaluate_call
-from tilec.frontend.sema.launch import pointer_tables
+from tilec.frontend.sema.launch import pointers
 from tilec.frontend.sema.loops import tile_scheduler
 from tilec.frontend.sema.roles import pipelines
 from tilec.frontend.sema.scope import Scope
@@ -74,9 +74,7 @@ def _evaluate_name(context: Context, node: ast.Name) -> Value:
         return load
     if value.scope == "local":
         return per_thread.freeze_value(context, load, span)
-    snapshot = tile.Var(context.unique.take(f"{value.name}_now"), value.dtype)
-    context.out.append(tile.Bind(snapshot, load, span))
-    return snapshot
+    return context.bind_value(f"{value.name}_now", load, span)
 
 
 def _evaluate_joined_string(context: Context, node: ast.JoinedString) -> Value:
@@ -387,7 +385,7 @@ def _evaluate_subscript(context: Context, node: ast.Subscript) -> Value:
     if isinstance(owner, StageTile):
         return pipelines.access_stage_tile(context, owner, node)
     if isinstance(owner, AddressTable):
-        return pointer_tables.evaluate_entry(context, owner, node)
+        return pointers.evaluate_entry(context, owner, node)
     if isinstance(owner, PipelineStage):
         owner = pipelines.unpack_stage(context, owner, node.span)
     if isinstance(owner, tuple | str | range | Dictionary):

@@ -58,8 +58,7 @@ def broadcast_element(context: Context, access: Access, span: Span) -> tile.Expr
         check_element(context, buffer, access.indices, span)
     per_thread.require_known_threads(context, span, f"reading an element of {buffer.name}")
     variables, chosen = _make_element_nest(context, access, span)
-    staging = tile.Buffer(context.unique.take(f"{buffer.name}_element"), (1,), buffer.dtype, "shared", span)
-    context.buffers.append(staging)
+    staging = context.allocate_buffer(f"{buffer.name}_element", (1,), buffer.dtype, "shared", span)
     body: tile.Stmt = tile.Store(staging, (tile.int32_const(0),), tile.Load(buffer, variables), span)
     if chosen is not None:
         body = tile.If(chosen, (body,), (), span)

@@ -14,7 +14,7 @@ from tilec.ir.types import INT32
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, as_shape
 from tilec.ops.language.values import Function, IndexMap, Method, Value
 from tilec.passes.layout.fragments.loop_layout import build_iteration_table
-from tilec.rewriting.fold_constants import fold_expr
+from tilec.rewriting.fold_constants import fold_binary, fold_expr
 from tilec.support.diagnostics import Label, raise_error
 
 FRAGMENT_SIGNATURE = Signature("T.Fragment", (
@@ -72,20 +72,20 @@ def _repeat_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
         note = f"{len(repeats)} for {len(layout.shape)} dimension{'s' * (len(layout.shape) != 1)}"
         raise_error("loop-layout", "a number of repetitions for each dimension is needed", call["repeats"].span, note)
     variables = layout.vars[: len(repeats)]
-    wrapped = {v: _fold_binary("floormod", v, e) for v, e in zip(variables, layout.shape, strict=True)}
+    wrapped = {v: fold_binary("floormod", v, e) for v, e in zip(variables, layout.shape, strict=True)}
     repetition: tile.Expr = tile.int32_const(0)
     stride = 1
     dims = range(len(repeats))
     for d in reversed(dims) if call.read_boolean("lower_dim_first") else dims:
-        part = _fold_binary("mul", _fold_binary("floordiv", variables[d], layout.shape[d]), stride)
-        repetition, stride = fold_expr(tile.Binary("add", repetition, part, INT32)), stride * repeats[d]
+        part = fold_binary("mul", fold_binary("floordiv", variables[d], layout.shape[d]), stride)
+        repetition, stride = fold_binary("add", repetition, part), stride * repeats[d]
     thread = tile.substitute_variables(layout.thread, wrapped)
     index = layout.index and tile.substitute_variables(layout.index, wrapped)
     threads, numbers = (1 + max(place[side] for place in build_iteration_table(layout)) for side in (0, 1))
     if call.read_boolean("repeat_on_thread"):
-        thread = tile.Binary("add", thread, _fold_binary("mul", repetition, threads), INT32)
+        thread = fold_binary("add", thread, fold_binary("mul", repetition, threads))
     elif index is not None:
-        index = fold_expr(tile.Binary("add", index, _fold_binary("mul", repetition, numbers), INT32))
+        index = fold_binary("add", index, fold_binary("mul", repetition, numbers))
     shape = tuple(e * r for e, r in zip(layout.shape, repeats, strict=True))
     return replace(layout, shape=shape, thread=fold_expr(thread), index=index, span=call.span)
 
@@ -104,17 +104,12 @@ def _replicate_layout(layout: tile.LoopLayout, call: Call) -> tile.LoopLayout:
     copy_index: tile.Expr = copy
     thread, index = layout.thread, layout.index
     if layout.copies > 1:
-        copy_index = _fold_binary("floordiv", copy, layout.copies)
-        wrapped = {copy: _fold_binary("floormod", copy, layout.copies)}
+        copy_index = fold_binary("floordiv", copy, layout.copies)
+        wrapped = {copy: fold_binary("floormod", copy, layout.copies)}
         thread, index = tile.substitute_variables(thread, wrapped), index and tile.substitute_variables(index, wrapped)
-    thread = fold_expr(tile.Binary("add", thread, _fold_binary("mul", copy_index, threads), INT32))
+    thread = fold_binary("add", thread, fold_binary("mul", copy_index, threads))
     variables = (*layout.vars[: len(layout.shape)], copy)
     return replace(layout, vars=variables, thread=thread, index=index, copies=layout.copies * times, span=call.span)
-
-
-def _fold_binary(op: tile.BinaryOp, a: tile.Expr, b: int) -> tile.Expr:
-    """Return `a op b`, for a number `b`, as an int32 expression with constants folded."""
-    return fold_expr(tile.Binary(op, a, tile.int32_const(b), INT32))
 
 
 def make_index_map(context: Context, call: Call) -> IndexMap:
@@ -136,7 +131,6 @@ def _apply_lambda(
     function = call[key].value
     if not isinstance(function, Function):
         call.refuse(key, "a lambda")
-    assert isinstance(function, Function)
     node = function.node
     if not isinstance(node, ast.Lambda):
         if copy_var is not None and len(node.params) > len(variables):

@@ -75,14 +75,10 @@ def mark_moment(context: Context) -> Moment:
 @contextmanager
 def insert_at(context: Context, moment: Moment) -> Iterator[None]:
     """Move the statements emitted in the `with` to an earlier moment, and shift the indices of later elided names."""
-    outer = context.out, context.masks, context.is_parallel, context.guards
-    context.out, context.masks = [], list(moment.masks)
-    context.is_parallel, context.guards = moment.is_parallel, moment.guards
-    try:
+    made: list[tile.Stmt] = []
+    masks = list(moment.masks)
+    with context.altered(out=made, masks=masks, is_parallel=moment.is_parallel, guards=moment.guards):
         yield
-        made = context.out
-    finally:
-        context.out, context.masks, context.is_parallel, context.guards = outer
     place = moment.place
     moment.out[place:place] = made
     context.names[:] = [
@@ -328,11 +324,7 @@ def freeze_expression(context: Context, expr: tile.Expr, span: Span) -> tile.Exp
         return expr
     if not context.is_parallel and (per_thread.is_varying(context, expr) or context.is_divergent):
         return per_thread.bind_thread_value(context, "now", expr, span)
-    var = tile.Var(context.unique.take("now"), expr.dtype)
-    if per_thread.is_varying(context, expr):
-        context.varying_variables.add(var)
-    context.out.append(tile.Bind(var, expr, span))
-    return var
+    return per_thread.emit_bind(context, "now", expr, span)
 
 
 # ---- operands without side effects -----------------------------------------------------------------------------------
@@ -344,12 +336,8 @@ def refuse_side_effects(context: Context, what: str, span: Span, way_out: str) -
     counts only if it is selected, but its statements run in any case.
     """
     begin, fresh = mark_moment(context), len(context.buffers)
-    context.selection_depth += 1
-    try:
-        with context.guarded():
-            yield
-    finally:
-        context.selection_depth -= 1
+    with context.altered(selection_depth=context.selection_depth + 1), context.guarded():
+        yield
     own = {buffer.name for buffer in context.buffers[fresh:]}
     for stmt in list_statements_since(context, begin):
         if not _has_no_effects(stmt, own):

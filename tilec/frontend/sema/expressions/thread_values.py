@@ -29,9 +29,7 @@ def evaluate_warp_function(context: Context, call: Call) -> tile.Expr:
         raise_error("thread-dependent", f"{call.name} is {where}", call.span, note, help=way_out)
     if context.is_parallel:
         value = function.build(call, None)
-        var = tile.Var(context.unique.take(f"{tile.ONCE_PREFIX}_{call.name.removeprefix('T.')}"), value.dtype)
-        context.out.append(tile.Bind(var, value, call.span))
-        return var
+        return context.bind_value(f"{tile.ONCE_PREFIX}_{call.name.removeprefix('T.')}", value, call.span)
     if function.is_block_wide:
         per_thread.require_all_threads(context, call.span, call.name)
         if context.role is not None:
@@ -83,7 +81,6 @@ def evaluate_thread_value(context: Context, call: Call) -> Value:
             warps = call["warps_per_group"].value
             if warps is not None and (not isinstance(warps, int) or warps < 1):
                 call.refuse("warps_per_group", "a number of warps")
-            assert warps is None or isinstance(warps, int)
             return _make_quotient(tile.THREAD, _read_warp_size(call) * (warps or WARPGROUP_WARPS))
         case "shuffle_elect":
             extent = call.read_integer("thread_extent")
@@ -134,10 +131,10 @@ def _evaluate_thread_binding(context: Context, call: Call) -> Value:
     thread = given[2].value
     if not isinstance(thread, str) or thread not in axes:
         call.refuse("thread", '"threadIdx.x", "threadIdx.y" or "threadIdx.z"')
-    dim = axes[str(thread)]
+    dim = axes[thread]
     start, stop = (0, given[0]) if given[1].value is None else (given[0].value, given[1])
     if start != 0 or stop.value != context.thread_extents[dim]:
-        title = f"T.thread_binding must cover all threads along {str(thread)[-1]}"
+        title = f"T.thread_binding must cover all threads along {thread[-1]}"
         note = f"T.Kernel has {context.thread_extents[dim]}"
         raise_error("wrong-argument", title, stop.span, note, help=f"write T.get_thread_binding({dim})")
     return compute_thread_index(context, dim)

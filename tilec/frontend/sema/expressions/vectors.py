@@ -55,7 +55,6 @@ def evaluate_ldg(context: Context, call: Call) -> Value:
         value = Access(value, tuple(as_expr(Argument(i, index.span)) for i in items))
     if not isinstance(value, Access) or value.has_extent or len(value.indices) != len(value.buffer.extents):
         call.refuse("load_or_buf", "an element of a tensor, or a tensor with its index")
-    assert isinstance(value, Access)
     if value.buffer.scope != "global":
         _refuse_scope(call, "load_or_buf", value.buffer, "tensors")
     check_access(context, value, call.span, "read")
@@ -107,11 +106,7 @@ def snapshot_vector(context: Context, name: str, value: Lanes, span: Span) -> La
     if not any(map(reads_elements, held.parts)):
         return value
     if context.is_parallel:
-        variables = tuple(tile.Var(context.unique.take(name), part.dtype) for part in held.parts)
-        for var, part in zip(variables, held.parts, strict=True):
-            if per_thread.is_varying(context, part):
-                context.varying_variables.add(var)
-            context.out.append(tile.Bind(var, part, span))
+        variables = tuple(per_thread.emit_bind(context, name, part, span) for part in held.parts)
         return reinterpret_lanes(Lanes(variables), value.dtype)
     loaded = [p.buffer for p in held.parts if isinstance(p, tile.Load)]
     if len(loaded) == len(held.parts) and all(b.scope == "local" and b.name in context.vectors for b in loaded):
@@ -148,7 +143,6 @@ def _read_access(call: Call, name: str, wide: WideAccess) -> Access:
         value = Access(value, tuple(tile.int32_const(0) for _ in value.extents))
     if not isinstance(value, Access):
         call.refuse(name, "an element of a tensor or tile, or a slice")
-    assert isinstance(value, Access)
     if value.buffer.scope != wide.scope:
         _refuse_scope(call, name, value.buffer, "tensors" if wide.scope == "global" else "shared tiles")
     if value.buffer.dtype == BOOL or value.buffer.dtype.bits < 8:

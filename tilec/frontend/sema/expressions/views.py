@@ -68,7 +68,6 @@ def make_view(call: Arguments, names: UniqueNames) -> tuple[tile.Buffer, tile.Bu
     source = call["src"].value
     if not isinstance(source, tile.Buffer):
         call.refuse("src", "a whole tensor or tile")
-    assert isinstance(source, tile.Buffer)
     if source.is_dynamic:
         title = f"{call.name} of a tensor whose shape is known at launch"
         raise_error("dynamic-shape", title, call["src"].span, f"this is {describe_value(source)}")

@@ -76,7 +76,6 @@ def read_buffer_entries(hints: Hints, call: Call, name: str) -> Iterator[tuple[t
     value = call[name].value
     if not isinstance(value, Dictionary):
         call.refuse(name, "a dictionary from buffers, as in {A_shared: …}")
-    assert isinstance(value, Dictionary)
     for entry in value.entries:
         if not isinstance(entry.key, tile.Buffer):
             title = f"{call.name}: a buffer is needed here"

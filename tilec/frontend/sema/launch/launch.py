@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
-from tilec.analysis.cluster_masks import resolve_cluster_masks
 from tilec.analysis.clusters import (
     add_grid_counter,
     bind_block_rank,
     build_block_rank,
     read_cluster,
+    resolve_cluster_masks,
     uses_rank,
 )
 from tilec.frontend.sema.compile_time.functions import is_launch
@@ -21,12 +21,13 @@ from tilec.frontend.sema.expressions.views import replace_views
 from tilec.frontend.sema.launch import parameters
 from tilec.frontend.sema.launch.out_of_bounds_fill import fill_out_of_bounds_reads
 from tilec.frontend.sema.launch.parameters import warn_of_unused_parameters
-from tilec.frontend.sema.launch.pointer_tables import bind_table, replace_entry_tensors
 from tilec.frontend.sema.launch.pointers import (
     POINTER_SIGNATURE,
     STRIDED_TENSOR_SIGNATURE,
+    bind_table,
     build_tensor,
     make_pointer,
+    replace_entry_tensors,
     resolve_pointers,
 )
 from tilec.frontend.sema.loops.loop_headers import read_target_names

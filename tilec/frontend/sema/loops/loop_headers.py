@@ -23,7 +23,7 @@ from tilec.ops.language.signature import (
     make_literal,
 )
 from tilec.ops.language.values import EXPR_TYPES, Access, Dictionary, describe_value
-from tilec.rewriting.fold_constants import fold_expr
+from tilec.rewriting.fold_constants import fold_binary, fold_expr
 from tilec.support.diagnostics import Diagnostic, Label, Warn, make_warning, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -116,7 +116,7 @@ class LoopHeader:
         if self.first_and_step is None:
             return count
         first, step = self.first_and_step
-        return fold_expr(tile.Binary("add", first, tile.Binary("mul", count, tile.int32_const(step), INT32), INT32))
+        return fold_binary("add", first, fold_binary("mul", count, step))
 
 
 def read_loop_header(call: Call) -> LoopHeader:
@@ -134,9 +134,7 @@ def read_loop_header(call: Call) -> LoopHeader:
     if step > 0:
         return LoopHeader(start, stop, step)
     # max(0, ⌈(start − stop) / −step⌉)
-    span = tile.Binary("add", tile.Binary("sub", start, stop, INT32), tile.int32_const(-step - 1), INT32)
-    rounded = tile.Binary("floordiv", span, tile.int32_const(-step), INT32)
-    trip_count = fold_expr(tile.Binary("max", rounded, tile.int32_const(0), INT32))
+    trip_count = fold_binary("max", fold_ceildiv(fold_binary("sub", start, stop), tile.int32_const(-step)), 0)
     return LoopHeader(tile.int32_const(0), trip_count, 1, (start, step))
 
 
@@ -347,13 +345,12 @@ def read_persistent_walk(call: Call) -> PersistentWalk:
     domain = call["domain"]
     if not isinstance(domain.value, tuple) or not domain.value:
         call.refuse("domain", "a list of extents, one per dimension")
-    assert isinstance(domain.value, tuple)
     extents = tuple(_read_integer(call, "domain", Argument(v, domain.span)) for v in domain.value)
     wave_size, index, group_size = (_read_integer(call, k, call[k]) for k in ("wave_size", "index", "group_size"))
     for extent in extents:
         _refuse_empty(call, "domain", extent)
     _refuse_empty(call, "wave_size", wave_size)
-    group = fold_binary("max", fold_binary("min", group_size, extents[-1]), tile.int32_const(1))
+    group = fold_binary("max", fold_binary("min", group_size, extents[-1]), 1)
     return PersistentWalk(extents, wave_size, index, group, fold_ceildiv(extents[-1], group))
 
 
@@ -368,14 +365,9 @@ def _read_integer(call: Call, name: str, argument: Argument) -> tile.Expr:
     return fold_expr(as_count(argument, f"{call.name}: `{name}` must be an integer"))
 
 
-def fold_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr) -> tile.Expr:
-    """Return an int32 operation, computed now where the operands are constants."""
-    return fold_expr(tile.Binary(op, a, b, INT32))
-
-
 def fold_ceildiv(a: tile.Expr, b: tile.Expr) -> tile.Expr:
     """Return `a / b` rounded up, as an int32 expression with constants folded."""
-    return fold_binary("floordiv", fold_binary("add", a, fold_binary("sub", b, tile.int32_const(1))), b)
+    return fold_binary("floordiv", fold_binary("add", a, fold_binary("sub", b, 1)), b)
 
 
 # ---- bounds ----------------------------------------------------------------------------------------------------------
@@ -425,7 +417,6 @@ def read_annotations(call: Call) -> list[tuple[str, Argument]]:
     value = call["annotations"].value
     if not isinstance(value, Dictionary):
         call.refuse("annotations", 'a dictionary, as in {"software_pipeline_stage": [0, 1]}')
-    assert isinstance(value, Dictionary)
     entries = []
     for entry in value.entries:
         if not isinstance(entry.key, str):

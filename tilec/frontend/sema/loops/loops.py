@@ -221,8 +221,7 @@ def _elaborate_persistent(context: Context, node: ast.For, iterable: ast.Call, p
     wave = tile.Var(context.unique.take("wave"))
     with context.region("the loop", is_loop=True) as out:
         for name, value, extent in zip(names, walk.coordinates(wave), walk.domain, strict=True):
-            var = tile.Var(context.unique.take(name.id))
-            context.out.append(tile.Bind(var, value, name.span))
+            var = context.bind_value(name.id, value, name.span)
             context.scope.bind(name.id, var, name.span)
             size = getattr(extent, "value", None)
             if size is not None:

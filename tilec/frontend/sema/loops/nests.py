@@ -35,7 +35,9 @@ def elaborate_parallel(context: Context, node: ast.For, iterable: ast.Call, path
     for place, (name, (_, stop)) in enumerate(zip(nest.names, nest.bounds, strict=True)):
         if not isinstance(stop, int):
             var = tile.Var(context.unique.take(f"{name.id}.first"))
-            steps[place] = _StepLoop(var, nest.count_step_iterations(place), _freeze_bound(context, stop, node.span))
+            # The body may write the elements that a bound reads.
+            bound = context.bind_value("stop", stop, node.span) if reads_elements(stop) else stop
+            steps[place] = _StepLoop(var, nest.count_step_iterations(place), bound)
     if not steps:
         _elaborate_iterations(context, node, iterable, path, nest, steps)
         return
@@ -45,15 +47,6 @@ def elaborate_parallel(context: Context, node: ast.For, iterable: ast.Call, path
     for step in reversed(steps.values()) if body else ():
         body = (tile.For("serial", step.var, tile.int32_const(0), step.stop, step.size, body, span=node.span),)
     context.out += body
-
-
-def _freeze_bound(context: Context, stop: tile.Expr, span: Span) -> tile.Expr:
-    """Return a loop bound, bound to a new variable first if it reads elements, which the body may write."""
-    if not reads_elements(stop):
-        return stop
-    var = tile.Var(context.unique.take("stop"))
-    context.out.append(tile.Bind(var, stop, span))
-    return var
 
 
 def _elaborate_iterations(

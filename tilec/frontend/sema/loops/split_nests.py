@@ -138,8 +138,7 @@ class _NestSplitter:
         dtype: DType = value.dtype
         if dtype == BOOL:
             value = tile.Select(value, tile.int32_const(1), tile.int32_const(0), INT32)
-        kept = tile.Buffer(self.context.unique.take(name), self.nest.extents, value.dtype, "fragment", span)
-        self.context.buffers.append(kept)
+        kept = self.context.allocate_buffer(name, self.nest.extents, value.dtype, "fragment", span)
         load: tile.Expr = tile.Load(kept, self.nest.vars)
         read = tile.Binary("ne", load, tile.int32_const(0), BOOL) if dtype == BOOL else load
         return tile.Store(kept, self.nest.vars, value, span), read

@@ -108,8 +108,7 @@ def _distribute_over_warps(made: tile.Parallel, span: Span, is_own: bool) -> til
 
 def _list_loads(body: tuple[tile.Stmt, ...]) -> Iterator[tile.Load]:
     """Yield the loads in all expressions of these statements and of those inside them."""
-    expressions = (x for s in tile.walk_statements(body) for x in list_expressions(s))
-    return (e for x in expressions for e in tile.walk_expr(x) if isinstance(e, tile.Load))
+    return (load for stmt in tile.walk_statements(body) for load in tile.walk_loads(stmt))
 
 
 def is_random_draw(context: Context, stmt: tile.Stmt) -> bool:

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate
-from tilec.frontend.sema.loops.loop_headers import fold_binary, fold_ceildiv
+from tilec.frontend.sema.loops.loop_headers import fold_ceildiv
 from tilec.frontend.sema.statements import jumps, per_thread
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
@@ -19,7 +19,7 @@ from tilec.ir.expr import cast_expr
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.language.signature import Argument, Call, Parameter, Signature, as_expr, bind_arguments
 from tilec.ops.language.values import Method, TileScheduler, Value
-from tilec.rewriting.fold_constants import fold_expr
+from tilec.rewriting.fold_constants import fold_binary, fold_expr
 from tilec.support.diagnostics import Label, raise_error
 from tilec.support.source import Span
 
@@ -46,7 +46,7 @@ def make_tile_scheduler(
     call = bind_arguments(SCHEDULER_SIGNATURE, list(positional), dict(keywords), span)
     size, cluster = _read_positive(call, "swizzle_size"), _read_positive(call, "cluster_size")
     m, n = (_read_integer(call[name]) for name in ("num_m_tiles", "num_n_tiles"))
-    m = fold_binary("floordiv", fold_binary("add", m, tile.int32_const(cluster - 1)), tile.int32_const(cluster))
+    m = fold_ceildiv(m, tile.int32_const(cluster))
     workers = call["num_workers"]
     by_columns = call.read_boolean("column_major")
     return TileScheduler(
@@ -139,8 +139,7 @@ def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileS
         indices = []
         coordinates = compute_coordinates(scheduler, linear)
         for name, value, extent in zip(_STATE_ATTRIBUTES, coordinates, extents, strict=False):
-            var = tile.Var(context.unique.take(name))
-            out.append(tile.Bind(var, value, node.condition.span))
+            var = context.bind_value(name, value, node.condition.span)
             indices.append(var)
             if isinstance(extent, tile.Const):
                 context.ranges[var.name] = (0, int(extent.value) - 1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tilec.frontend.sema.context import Context
 from tilec.ir import tile
-from tilec.ir.types import INT32, UINT32
+from tilec.ir.types import UINT32
 from tilec.ops.language.signature import Call, Parameter, Signature
 from tilec.ops.products.block_scaled import ROWS, SCALES_PER_WORD
+from tilec.rewriting.fold_constants import fold_binary
 from tilec.support.diagnostics import raise_error
 
 TRANSPOSE_SIGNATURE = Signature("T.tcgen05_sf_warp_transpose", (Parameter("smem_src"),))
@@ -24,26 +25,21 @@ def transpose_scales(context: Context, call: Call) -> None:
         note = f"{buffer.name} is {buffer.dtype}[{', '.join(map(str, region.extent))}]"
         way_out = 'allocate it as T.alloc_shared((128 * n,), "uint32")'
         raise_error("shape-mismatch", title, call["smem_src"].span, note, help=way_out)
-    words_copy = tile.Buffer(context.unique.take(f"{buffer.name}_words"), (words,), UINT32, "fragment", call.span)
-    context.buffers.append(words_copy)
+    words_copy = context.allocate_buffer(f"{buffer.name}_words", (words,), UINT32, "fragment", call.span)
     for is_read in (True, False):
         index = tile.Var(context.unique.take("word"))
         if is_read:
             value: tile.Expr = tile.Load(buffer, _offset_index(region, index))
             store = tile.Store(words_copy, (index,), value, call.span)
         else:
-            block, word = _make_int_binary("floordiv", index, ROWS), _make_int_binary("floormod", index, ROWS)
-            row = _make_int_binary("mul", _make_int_binary("floormod", word, _LINES_PER_BLOCK), SCALES_PER_WORD)
-            line = _make_int_binary("add", row, _make_int_binary("floordiv", word, _LINES_PER_BLOCK))
-            to = _make_int_binary("add", _make_int_binary("mul", block, ROWS), line)
+            block, word = fold_binary("floordiv", index, ROWS), fold_binary("floormod", index, ROWS)
+            row = fold_binary("mul", fold_binary("floormod", word, _LINES_PER_BLOCK), SCALES_PER_WORD)
+            line = fold_binary("add", row, fold_binary("floordiv", word, _LINES_PER_BLOCK))
+            to = fold_binary("add", fold_binary("mul", block, ROWS), line)
             store = tile.Store(buffer, _offset_index(region, to), tile.Load(words_copy, (index,)), call.span)
         context.out.append(tile.Parallel((index,), (words,), (store,), call.span))
 
 
 def _offset_index(region: tile.Region, word: tile.Expr) -> tuple[tile.Expr, ...]:
     """Return the indices of the element `word` places after a region's start, along the last dimension."""
-    return (*region.start[:-1], tile.Binary("add", region.start[-1], word, INT32))
-
-
-def _make_int_binary(op: tile.BinaryOp, a: tile.Expr, b: tile.Expr | int) -> tile.Expr:
-    return tile.Binary(op, a, tile.int32_const(b) if isinstance(b, int) else b, INT32)
+    return (*region.start[:-1], fold_binary("add", region.start[-1], word))

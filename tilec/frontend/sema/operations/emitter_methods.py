@@ -63,7 +63,6 @@ def _find_fragment(
     array, span = call[name].value, call[name].span
     if not isinstance(array, tile.Buffer) or array.scope != "local":
         call.refuse(name, "an array of T.alloc_local")
-    assert isinstance(array, tile.Buffer)
     place = (Label(array.span, "from here"),)
     if array.dtype != dtype:
         title = f"{call.name}: {array.name} has another type than the emitter's {name[0]}"
@@ -143,7 +142,6 @@ def _store_sums(context: Context, emitter: MmaEmitter, call: Call, node: ast.Cal
     fragment, target = _find_c(context, emitter, call), call["C_buf"].value
     if not isinstance(target, tile.Buffer) or target.scope not in ("shared", "global"):
         call.refuse("C_buf", "a shared tile or a tensor")
-    assert isinstance(target, tile.Buffer)
     numbers = (call["pid_m"], call["pid_n"])
     if len({number.value is None for number in numbers}) == 2:
         raise_error("missing-argument", f"{call.name} needs both pid_m and pid_n, or none", node.span)
@@ -231,7 +229,6 @@ def _read_slice(
     buffer = call.buffer(name)
     if buffer is None or buffer.scope != "shared" or len(buffer.extents) < 2:
         call.refuse(name, "a shared tile, or a part of one, of at least two dimensions")
-    assert buffer is not None
     place = (Label(buffer.span, "from here"),)
     if buffer.dtype != wanted.dtype:
         title = f"{call.name}: {buffer.name} has another type than the emitter's {operand}"

@@ -24,14 +24,12 @@ def evaluate_ptx(context: Context, call: Call) -> tile.Expr:
     text = call["text"].value
     if not isinstance(text, str):
         call.refuse("text", 'PTX in a string, as in "fma.rn.f32 {0}, {1}, {2}, {3};"')
-    assert isinstance(text, str)
     if call.is_given("out"):
         raise_error("not-a-value", "T.ptx with out= gives no value", call.span, help="remove out= or the assignment")
     args = tuple(as_expr(Argument(v, call["ins"].span)) for v in _list_inputs(call))
     dtype = as_dtype(call["dtype"]) if call["dtype"].value is not None else args[0].dtype if args else None
     if dtype is None:
         call.refuse("dtype", "the type of the result, since there are no arguments to take it from")
-    assert dtype is not None
     for name, given in (("dtype", dtype), *(("ins", a.dtype) for a in args)):
         _check_type(call, name, given)
     try:

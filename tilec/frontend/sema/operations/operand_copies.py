@@ -55,8 +55,7 @@ def _copy_operand(
     is_transposed = by == "T.transpose"
     shape = source.shape[::-1] if is_transposed else source.shape
     suffix = "transposed" if is_transposed else "shared"
-    copied = tile.Buffer(context.unique.take(f"{source.name}_{suffix}"), shape, source.dtype, "shared", span)
-    context.buffers.append(copied)
+    copied = context.allocate_buffer(f"{source.name}_{suffix}", shape, source.dtype, "shared", span)
     changed[name] = Argument(copied, span)
     yield by, [call[name], changed[name]], {}
 
@@ -92,6 +91,5 @@ def list_reduction_steps(context: Context, path: str, call: Call) -> Iterator[St
 def _allocate_fragment(context: Context, call: Call, name: str, dtype: DType) -> Argument:
     """Allocate a fragment of this dtype with the extents of an argument's region, and return it as an argument."""
     region, span = call.read_region(name), call[name].span
-    fresh = context.unique.take(f"{region.buffer.name}_{dtype}")
-    context.buffers.append(tile.Buffer(fresh, get_kept_extents(region), dtype, "fragment", span))
-    return Argument(context.buffers[-1], span)
+    name, extents = f"{region.buffer.name}_{dtype}", get_kept_extents(region)
+    return Argument(context.allocate_buffer(name, extents, dtype, "fragment", span), span)

@@ -47,7 +47,6 @@ def elaborate_print(context: Context, call: Call) -> None:
         message, value = value, None
     if not isinstance(message, str):
         call.refuse("msg", "a string")
-    assert isinstance(message, str)
     if isinstance(value, tile.Buffer):
         _print_tile(context, call, value, message)
         return
@@ -93,9 +92,7 @@ def _print_tile(context: Context, call: Call, buffer: tile.Buffer, message: str)
     source = buffer
     if buffer.scope == "fragment":
         per_thread.require_known_threads(context, call.span, f"T.print of {buffer.name}")
-        name = context.unique.take(f"{buffer.name}_printed")
-        source = tile.Buffer(name, buffer.shape, buffer.dtype, "shared", call.span)
-        context.buffers.append(source)
+        source = context.allocate_buffer(f"{buffer.name}_printed", buffer.shape, buffer.dtype, "shared", call.span)
         whole_fragment, whole_copy = (make_buffer_region(b, call.span) for b in (buffer, source))
         context.out.append(Copy(whole_fragment, whole_copy, span=call.span))
     # One thread of each block prints a tile or tensor; every thread prints its local array.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import NoReturn
 
-from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ops.fill import Fill
@@ -133,9 +133,8 @@ class _PartsRewriter:
 
     def check_operands_finished(self, stmt: tile.Stmt) -> None:
         """Raise `reducer-order` if a statement's expressions load from a reducer that has no result yet."""
-        for e in (e for expr in list_expressions(stmt) for e in tile.walk_expr(expr)):
-            if isinstance(e, tile.Load):
-                self.check_read(e.buffer, stmt.span)
+        for load in tile.walk_loads(stmt):
+            self.check_read(load.buffer, stmt.span)
 
     def check_read(self, buffer: tile.Buffer, span: Span) -> None:
         """Raise `reducer-order` if the buffer is a reducer whose reduction has not been finished."""

@@ -24,7 +24,7 @@ INIT_SIGNATURE = Signature(
 )
 RAND_SIGNATURE = Signature("T.rng_rand", ())
 RAND_FLOAT_SIGNATURE = Signature("T.rng_rand_float", (Parameter("bit", 32), Parameter("dist", "uniform")))
-DRAW_SIGNATURES = {signature.name: signature for signature in (RAND_SIGNATURE, RAND_FLOAT_SIGNATURE)}
+DRAW_SIGNATURES = (RAND_SIGNATURE, RAND_FLOAT_SIGNATURE)
 _UNIFORM_STEP = 2.0**-32
 
 
@@ -143,8 +143,8 @@ def _draw_normal(context: Context, generator: Generator, span: Span) -> tile.Exp
 def _emit_draw(context: Context, name: str, value: tile.Expr, stores: tuple[tile.Stmt, ...], span: Span) -> tile.Expr:
     """Emit a bind or local store of a drawn value, then the stores that advance the state; return the kept value."""
     if context.is_parallel:
-        var = tile.Var(context.unique.take(name), value.dtype)
-        context.out += (tile.Bind(var, value, span), *stores)
+        var = context.bind_value(name, value, span)
+        context.out += stores
         return var
     held = per_thread.allocate_local_array(context, name, (1,), value.dtype, span)
     per_thread.emit_for_each_thread(context, (tile.Store(held, (tile.int32_const(0),), value, span), *stores), span)

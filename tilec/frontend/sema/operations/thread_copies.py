@@ -12,16 +12,11 @@ from tilec.ir import tile
 from tilec.ir.affine import add_exprs
 from tilec.ir.expr import make_constant
 from tilec.ir.types import BOOL
-from tilec.ops.copies.thread_copy import ThreadCopy, check_copied_bytes, make_element_pointer, read_thread_copy
+from tilec.ops.copies.thread_copy import ThreadCopy, check_copied_bytes, read_thread_copy
 from tilec.ops.language import arithmetic
 from tilec.ops.language.signature import Argument, Call, as_expr
 from tilec.ops.language.values import Access, ElementPointer
 from tilec.support.source import Span
-
-
-def evaluate_access_ptr(context: Context, call: Call) -> ElementPointer:
-    """Return the address of an element that a call of T.access_ptr gives; refuse another base or kind of access."""
-    return make_element_pointer(call)
 
 
 def elaborate_thread_copy(context: Context, call: Call) -> None:

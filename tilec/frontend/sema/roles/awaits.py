@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from tilec.analysis.ordering import is_asynchronous_copy, is_thread_copy
-from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ops.synchronisation import sync
 from tilec.ops.synchronisation.barriers import CpAsyncArrive
@@ -109,10 +109,10 @@ class _CopyGroupWalker:
             case tile.Parallel() if is_thread_copy(stmt):
                 groups[-1] = {**groups[-1], **dict.fromkeys(find_writes(stmt), stmt.span)}
             case tile.For() | tile.While():
-                self.remove_used_tiles(stmt, _find_control_reads(stmt), groups)
+                self.remove_used_tiles(stmt, tuple(load.buffer for load in tile.walk_loads(stmt)), groups)
                 return self.loop(stmt, groups)
             case tile.If():
-                self.remove_used_tiles(stmt, _find_control_reads(stmt), groups)
+                self.remove_used_tiles(stmt, tuple(load.buffer for load in tile.walk_loads(stmt)), groups)
                 other = [dict(group) for group in groups]
                 then, orelse = self.body(stmt.then, groups), self.body(stmt.orelse, other)
                 groups[:] = _merge_groups(groups, other)
@@ -159,11 +159,6 @@ class _CopyGroupWalker:
 def _with_awaited_tiles(op: sync.BlockBarrier | Rendezvous | sync.WaitCopies, tiles: list[tile.Buffer]) -> tile.TileOp:
     """Return a wait or barrier that waits for the whole of these tiles."""
     return replace(op, awaited=tuple(sync.make_buffer_region(buffer, op.span) for buffer in tiles))
-
-
-def _find_control_reads(stmt: tile.For | tile.While | tile.If) -> tuple[tile.Buffer, ...]:
-    """Return the buffers that a loop's bounds or a condition load from, without the body's."""
-    return tuple(e.buffer for expr in list_expressions(stmt) for e in tile.walk_expr(expr) if isinstance(e, tile.Load))
 
 
 def _merge_groups(one: CopyGroups, other: CopyGroups) -> CopyGroups:

@@ -44,8 +44,7 @@ def allocate_barriers(context: Context, name: str, node: ast.Call) -> tile.Buffe
     if context.loops or context.masks or context.role is not None:
         title = "barriers are allocated once, before roles, loops and branches"
         raise_error("misplaced-statement", title, node.span, help="move it to the beginning of the kernel")
-    buffer = tile.Buffer(context.unique.take(name), (len(counts),), UINT64, "barrier", node.span)
-    context.buffers.append(buffer)
+    buffer = context.allocate_buffer(name, (len(counts),), UINT64, "barrier", node.span)
     context.out.append(build_allocation(buffer, counts))
     context.has_explicit_roles = True
     return buffer

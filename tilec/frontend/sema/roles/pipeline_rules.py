@@ -17,14 +17,14 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Literal
 
-from tilec.analysis.usage import find_reads, find_writes, list_expressions
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.frontend.sema.roles.linear_resources import describe_role
 from tilec.frontend.sema.roles.pipeline_records import NestedAcquire, PipelineRecords
 from tilec.frontend.sema.roles.stages import compute_payload_bytes
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_THREADS, WARPGROUP_WARPS, guarded_warpgroups
 from tilec.ir.rewrite import map_nested_bodies, map_statements
-from tilec.ir.tile import Buffer, Cluster, Expr, Load, Stmt, Store, TileOp, walk_expr, walk_statements
+from tilec.ir.tile import Buffer, Cluster, Expr, Stmt, Store, TileOp, walk_loads, walk_statements
 from tilec.ops.language.values import SIDES, Pipeline, PipelineStage, Side
 from tilec.ops.products.tcgen05 import TensorArrive
 from tilec.ops.synchronisation.barriers import AllocBarrier, Arrive, build_allocation, get_barrier
@@ -250,10 +250,8 @@ def _find_uses(stmt: Stmt) -> Iterator[_TileUse]:
     """Yield the tile reads, writes and copies of a statement itself, each with its first index; operations read
     first.
     """
-    for expr in list_expressions(stmt):
-        for part in walk_expr(expr):
-            if isinstance(part, Load):
-                yield _TileUse("reads", part.buffer, part.indices[0], stmt.span)
+    for load in walk_loads(stmt):
+        yield _TileUse("reads", load.buffer, load.indices[0], stmt.span)
     match stmt:
         case Store(buffer=buffer, indices=indices):
             yield _TileUse("writes", buffer, indices[0], stmt.span)

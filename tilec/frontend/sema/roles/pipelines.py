@@ -91,11 +91,9 @@ def make_pipeline(context: Context, name: str, node: ast.Call) -> Pipeline:
     for key, stage_tile in tiles.items():
         context.buffers[context.buffers.index(stage_tile)] = staged[key]
     full, empty = (
-        tile.Buffer(context.unique.take(f"{name}_{kind}"), (stages,), UINT64, "barrier", node.span)
-        for kind in ("full", "empty")
+        context.allocate_buffer(f"{name}_{kind}", (stages,), UINT64, "barrier", node.span) for kind in ("full", "empty")
     )
     for barriers in (full, empty):
-        context.buffers.append(barriers)
         # `finish_pipelines` sets the arrival counts, when all roles are known.
         context.out.append(build_allocation(barriers, (1,) * stages))
     # A fresh barrier counts as if a phase of parity 1 had just completed: a producer's first waits pass.

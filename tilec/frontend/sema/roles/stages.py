@@ -26,8 +26,7 @@ from tilec.support.source import Span
 
 def make_variable(context: Context, name: str, value: int, span: Span) -> tile.Buffer:
     """Allocate an int32 variable, of which every thread has a copy, and emit the statement that sets it."""
-    made = tile.Buffer(context.unique.take(name), (1,), INT32, "fragment", span)
-    context.buffers.append(made)
+    made = context.allocate_buffer(name, (1,), INT32, "fragment", span)
     emit_uniform_set(context, made, tile.int32_const(value), span)
     return made
 
@@ -67,13 +66,11 @@ def try_acquire_stage(context: Context, handle: PipelineHandle, span: Span) -> t
     made, side = handle.pipeline, handle.side
     _require_role(context, handle, span)
     index, parity = _read_stage_and_parity(context, made, side, span)
-    flag = tile.Buffer(context.unique.take(f"{made.name}_found"), (1,), INT32, "shared", span)
-    context.buffers.append(flag)
+    flag = context.allocate_buffer(f"{made.name}_found", (1,), INT32, "shared", span)
     is_done = tile.Call(tile.PHASE_DONE, (tile.Load(_get_awaited_barriers(handle), (index,)), parity), BOOL)
     emit_uniform_set(context, flag, tile.Select(is_done, tile.int32_const(1), tile.int32_const(0), INT32), span)
-    ready = tile.Var(context.unique.take(f"{made.name}_ready"), BOOL)
     is_found = tile.Binary("eq", tile.Load(flag, (tile.int32_const(0),)), tile.int32_const(1), BOOL)
-    context.out.append(tile.Bind(ready, is_found, span))
+    ready = context.bind_value(f"{made.name}_ready", is_found, span)
     context.pipelines.try_acquire_results[made.name, side] = ready
     return ready
 
@@ -109,9 +106,10 @@ def _check_free_stage(handle: PipelineHandle, held: list[Resource], span: Span) 
 def _read_stage_and_parity(context: Context, made: Pipeline, side: Side, span: Span) -> tuple[tile.Var, tile.Var]:
     """Emit binds of the index of a side's next stage and of the parity to wait for, and return both variables."""
     end = made.ends[side]
-    index, parity = (tile.Var(context.unique.take(f"{made.name}_{what}")) for what in ("stage", "phase"))
-    for var, variable in ((index, end.index), (parity, end.parity)):
-        context.out.append(tile.Bind(var, tile.Load(variable, (tile.int32_const(0),)), span))
+    index, parity = (
+        context.bind_value(f"{made.name}_{what}", tile.Load(variable, (tile.int32_const(0),)), span)
+        for what, variable in (("stage", end.index), ("phase", end.parity))
+    )
     context.ranges[index.name] = (0, made.stages - 1)
     return index, parity
 

@@ -41,9 +41,8 @@ def _allocate_reducer(context: Context, name: str, node: ast.Call) -> Buffer:
     call = evaluate.bind_call(context, ALLOCATE_REDUCER, node)
     shape, dtype = as_shape(call["shape"], f"the shape of {name}", FIXED_SIZE_HELP), as_dtype(call["dtype"])
     kind, everywhere = read_kind(call, dtype)
-    result = Buffer(context.unique.take(name), shape, dtype, "fragment", node.span)
+    result = context.allocate_buffer(name, shape, dtype, "fragment", node.span)
     parts = replace(result, name=context.unique.take(f"{name}_parts"), scope="reducer")
-    context.buffers.append(result)
     context.reducers[result.name] = Reducer(result, parts, kind, everywhere)
     return result
 
@@ -59,8 +58,7 @@ def allocate_variable(context: Context, name: str, node: ast.Call) -> Buffer:
     if call["scope"].value != "local.var":
         call.refuse("scope", '"local.var"')
     scope: Scope = "local" if node.span in context.findings.per_thread_variables else "fragment"
-    buffer = Buffer(context.unique.take(name), (1,), as_dtype(call["dtype"]), scope, node.span)
-    context.buffers.append(buffer)
+    buffer = context.allocate_buffer(name, (1,), as_dtype(call["dtype"]), scope, node.span)
     context.variable_names.add(buffer.name)
     context.variable_masks[buffer.name] = tuple(context.masks)
     if context.is_parallel:

@@ -146,12 +146,9 @@ def _make_bound_value(context: Context, name: str, argument: Argument, dtype: DT
         return bound_value
     if not context.is_launched and not reads_elements(expr):
         return expr  # each launch computes it where it is used
-    var = tile.Var(context.unique.take(name), expr.dtype)
-    if per_thread.is_varying(context, expr):
-        context.varying_variables.add(var)
+    var = per_thread.emit_bind(context, name, expr, span)
     if not reads_elements(expr):
         context.definitions[var] = expr
-    context.out.append(tile.Bind(var, expr, span))
     return var
 
 

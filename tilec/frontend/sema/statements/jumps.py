@@ -68,10 +68,9 @@ class Flag:
     def _allocate(self, context: Context, span: Span) -> tile.Buffer:
         """Allocate the flag's variable, emit its setting to 1 at the moment when the flag begins, and return it."""
         scope: tile.Scope = "local" if span in context.findings.per_thread_variables else "fragment"
-        variable = tile.Buffer(context.unique.take(self.name), (1,), INT32, scope, span)
+        variable = context.allocate_buffer(self.name, (1,), INT32, scope, span)
         context.variable_names.add(variable.name)
         context.variable_masks[variable.name] = self.moment.masks
-        context.buffers.append(variable)
         with reading.insert_at(context, self.moment):
             set_variable(context, variable, Argument(1, span), span)
         return variable
@@ -108,12 +107,12 @@ def _elaborate_flagged_branch(context: Context, sides: branches.BranchSides, con
         otherwise = _join_with_path(context, tile.Unary("not", holds, BOOL))
         parts.append((_bind_condition(context, "otherwise", otherwise, sides.where), sides.orelse))
     for side, work in parts:
-        context.path.append(side)
-        try:
-            with context.guarded(), context.region("the branch", is_loop=False) as out:
-                work()
-        finally:
-            context.path.pop()
+        with (
+            context.pushed(context.path, side),
+            context.guarded(),
+            context.region("the branch", is_loop=False) as out,
+        ):
+            work()
         context.out += _flatten_branch(context, side, out, sides.span)
 
 
@@ -126,8 +125,7 @@ def _bind_condition(context: Context, name: str, value: tile.Expr, span: Span) -
     """Emit a bind of a condition, recorded in `context.spread` as visible after flattened branches; return the
     variable.
     """
-    var = tile.Var(context.unique.take(name), BOOL)
-    context.out.append(tile.Bind(var, value, span))
+    var = context.bind_value(name, value, span)
     context.spread.add(var)
     return var
 
@@ -206,20 +204,10 @@ class _LoopLeft(Exception):
     """An unrolled loop is left, whatever the values at run time."""
 
 
-@contextmanager
-def _enter_iteration(context: Context, iteration: Iteration) -> Iterator[None]:
-    """Make an iteration the innermost, to which `break` and `continue` refer, for the `with`."""
-    context.iterations.append(iteration)
-    try:
-        yield
-    finally:
-        context.iterations.pop()
-
-
 def elaborate_iteration(context: Context, kind: str, body: Body) -> None:
     """Elaborate a loop body once as an iteration; raise an error if an atomic operation's result leaves its branch."""
     current = Iteration(kind, reading.mark_moment(context))
-    with _enter_iteration(context, current):
+    with context.pushed(context.iterations, current):
         try:
             context.block(body)
         except _EscapedAtomicResult as found:
@@ -241,7 +229,7 @@ def elaborate_unrolled_iterations(
             current.begin = reading.mark_moment(context)
             current.goes_on = Flag("goes_on", current.begin)
             try:
-                with _enter_iteration(context, current):
+                with context.pushed(context.iterations, current):
                     body()
             except _LoopLeft:
                 current.is_left = True
@@ -261,14 +249,12 @@ def enter_loop(context: Context, kind: str, span: Span) -> Iterator[None]:
     """Enter a loop of this kind for the `with`: stages taken in it must be released in it, and `try_acquire` starts
     anew.
     """
-    context.loops.append(kind)
     context.pipelines.try_acquire_results.clear()  # the next iteration asks about another stage
     ending = PathNote(span, "the next iteration begins without a release")
     try:
-        with context.altered(with_depth=0), context.ledger.loop(ending):
+        with context.pushed(context.loops, kind), context.altered(with_depth=0), context.ledger.loop(ending):
             yield
     finally:
-        context.loops.pop()
         context.pipelines.try_acquire_results.clear()
 
 

@@ -176,12 +176,8 @@ def emit_for_each_thread(
 @contextmanager
 def mask_threads(context: Context, mask: Mask) -> Iterator[None]:
     """Guard the statements emitted in the `with` by a condition on the thread."""
-    context.masks.append(mask)
-    try:
-        with context.guarded():
-            yield
-    finally:
-        context.masks.pop()
+    with context.pushed(context.masks, mask), context.guarded():
+        yield
 
 
 def snapshot_in_register(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
@@ -193,9 +189,7 @@ def snapshot_in_register(context: Context, name: str, value: tile.Expr, span: Sp
 
 def allocate_local_array(context: Context, name: str, shape: tuple[int, ...], dtype: DType, span: Span) -> tile.Buffer:
     """Allocate a buffer in scope "local", an array of which every thread has its own copy, and return it."""
-    buffer = tile.Buffer(context.unique.take(name), shape, dtype, "local", span)
-    context.buffers.append(buffer)
-    return buffer
+    return context.allocate_buffer(name, shape, dtype, "local", span)
 
 
 def bind_thread_value(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Expr:
@@ -210,11 +204,17 @@ def bind_thread_value(context: Context, name: str, value: tile.Expr, span: Span)
     is_partial = context.is_divergent or (has_idle_threads and is_varying(context, value))
     if is_partial and not all(e.buffer.in_registers for e in loads):
         return snapshot_in_register(context, name, value, span)  # in the other threads the loads may be out of bounds
-    var = tile.Var(context.unique.take(name), value.dtype)
+    var = emit_bind(context, name, value, span)
+    if var in context.varying_variables:
+        context.limits[var] = compute_limits(context, value)
+    return var
+
+
+def emit_bind(context: Context, name: str, value: tile.Expr, span: Span) -> tile.Var:
+    """Emit a bind of an expression to a new variable, recorded as varying if the expression is, and return it."""
+    var = context.bind_value(name, value, span)
     if is_varying(context, value):
         context.varying_variables.add(var)
-        context.limits[var] = compute_limits(context, value)
-    context.out.append(tile.Bind(var, value, span))
     return var
 
 
