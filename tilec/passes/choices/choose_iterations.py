@@ -21,7 +21,7 @@ from tilec.support.diagnostics import CompileError
 
 LEAST_GAIN = Fraction(1, 10)
 """The fraction of the predicted cycles to save: the mean error of the model."""
-MOST_LOSS = Fraction(1, 4)
+MOST_LOSS = Fraction(1, 10)
 """By how much one iteration after the other may be slower before anything is assembled. For the H200's mamba chunk scan
 the model says 3 % slower then, and 19 % faster by its machine code; measured are 15 %."""
 
