@@ -48,6 +48,7 @@ FOLDERS = {
         "cost",
         "state",
         "scheduling",
+        "assembled",
         "choices",
         "lower",
     ],

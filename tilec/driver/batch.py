@@ -26,7 +26,7 @@ from tilec.support.source import SourceFile
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-    from tilec.passes.cost.machine_code import LoopCode
+    from tilec.passes.assembled.machine_code import LoopCode
     from tilec.passes.cost.report import Report
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tilec.ir.manifest import Manifest
     from tilec.ir.tile import Kernel
     from tilec.ir.warp import Program
+    from tilec.passes.assembled.machine_code import LoopCode
     from tilec.passes.cost.known_values import Contents
-    from tilec.passes.cost.machine_code import LoopCode
     from tilec.passes.cost.report import Report
     from tilec.passes.layout.assign_layouts import LayoutAssignment
     from tilec.ptx.assemble import EntryReport
@@ -217,7 +217,7 @@ def build_reports(
     it assumes. `codes` is the machine code of its loops, read from the cubin if it is not given.
     """
     from tilec.driver.launch_sizes import launch_sizes
-    from tilec.passes.cost.built_kernel import AssembledKernel, report_assembled_kernel
+    from tilec.passes.assembled.predict_assembled_kernel import AssembledKernel, report_assembled_kernel
 
     _check_contents(library, contents or {})
     registers = {entry.name: entry.registers for entry in library.entries}
@@ -277,7 +277,7 @@ def find_library_loop_codes(library: Library) -> tuple[LoopCode, ...]:
 
     Returns nothing for a library without kernels.
     """
-    from tilec.passes.cost.machine_code import find_loop_codes as read
+    from tilec.passes.assembled.machine_code import find_loop_codes as read
 
     works = [planned.work for planned in library.plans]
     return read(works, library.ptx, library.cubin, works[0].source) if works else ()

@@ -26,7 +26,7 @@ from tilec.support.source import SourceFile
 
 if TYPE_CHECKING:
     from tilec.driver.build import Library
-    from tilec.passes.cost.machine_code import LoopCode
+    from tilec.passes.assembled.machine_code import LoopCode
     from tilec.ptx.assemble import EntryReport
     from tilec.support.diagnostics import Diagnostic
     from tilec.support.options import CompileOptions
@@ -114,7 +114,7 @@ def _build_prediction(report: Report, entry: EntryReport, sms: int) -> dict[str,
 def _build_loop_code(one: LoopCode) -> dict[str, Any]:
     """Return a loop's machine-code record: cycles of one warp's iteration, the solved interval, and the longest waits.
     Addresses are in bytes from the start of the kernel."""
-    from tilec.passes.cost.machine_code import describe_wait, merge_waits_by_line
+    from tilec.passes.assembled.machine_code import describe_wait, merge_waits_by_line
 
     return {
         "kernel": one.kernel,

@@ -184,8 +184,11 @@ def count_ptx_instructions(body: Iterable[Instruction]) -> Counter[tuple[int, in
 
 
 def _count_unrolled_iterations(body: Iterable[Instruction]) -> int:
-    """Return how many PTX iterations a body holds: the most common count of its accesses and products, or 1."""
-    counts = Counter(count_ptx_instructions(body).values())
+    """Return how many PTX iterations a body holds: the most common count of its accesses and products, else of its
+    arithmetic, or 1."""
+    body = tuple(body)
+    found = count_ptx_instructions(body) or Counter((one.ptx_line, one.opcode) for one in body if one.ptx_line)
+    counts = Counter(found.values())
     # Of two equally common counts take the larger: merged instructions have smaller counts.
     return max(counts, key=lambda count: (counts[count], count), default=1)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tilec.driver.build import Library
     from tilec.driver.observer import Observer
-    from tilec.passes.cost.machine_code import LoopCode
+    from tilec.passes.assembled.machine_code import LoopCode
     from tilec.passes.cost.report import Report
     from tilec.report.viewer import IndexRow
 
@@ -250,7 +250,7 @@ def _make_counter_tables(library: Library, sizes: dict[str, int]) -> Iterator[Re
 
 def make_loop_code_tables(kernel: str, codes: Sequence[LoopCode]) -> Iterator[RenderableType]:
     """Yield a table of a kernel's loops in machine code, by role, beside the solved interval; nothing without loops."""
-    from tilec.passes.cost.machine_code import describe_wait, merge_waits_by_line
+    from tilec.passes.assembled.machine_code import describe_wait, merge_waits_by_line
 
     table = create_table(
         "machine code, an iteration of one warp",

@@ -7,14 +7,11 @@ publishes only what a fence covers, and a relaxed read acquires at the next fenc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from tilec.emu.numbers import Array
-
-if TYPE_CHECKING:
-    from tilec.emu.races.order import HappensBeforeOrder
 
 _RELEASES = frozenset(("release", "acq_rel", "sc", "volatile"))
 _ACQUIRES = frozenset(("acquire", "acq_rel", "sc", "volatile"))
@@ -35,10 +32,20 @@ def parse_access_order(stem: str, opcode: str) -> AccessOrder:
     return AccessOrder(not _RELEASES.isdisjoint(words), not _ACQUIRES.isdisjoint(words), is_narrow)
 
 
+class Clocks(Protocol):
+    """The vector clocks of a cluster (`emu.races.order`). `stride` is the number of actors of a block."""
+
+    stride: int
+
+    def build_clock(self, actors: slice | Array) -> Array: ...
+    def join_clocks(self, first: Array | None, second: Array) -> Array: ...
+    def acquire(self, actors: slice | Array, clock: Array | None) -> None: ...
+
+
 class Flags:
     """The published clocks of one cluster, by address."""
 
-    def __init__(self, order: HappensBeforeOrder) -> None:
+    def __init__(self, order: Clocks) -> None:
         self._order = order
         self._wide: dict[tuple[str, int], Array] = {}
         self._narrow: dict[tuple[str, int, int], Array] = {}

@@ -13,9 +13,9 @@ from fractions import Fraction
 from tilec.analysis.rings import find_pipelined_loops
 from tilec.ir.tile import walk_statements
 from tilec.ops.products.gemm import Gemm
+from tilec.passes.assembled.predict_assembled_kernel import predict_emitted_kernel
 from tilec.passes.choices.choose_stages_by_occupancy import count_fitting_blocks, report_planned_kernel
 from tilec.passes.choices.question import Candidate, Outcome, Question
-from tilec.passes.cost.built_kernel import predict_emitted_kernel
 from tilec.passes.state import Explorer, KernelState
 from tilec.support.diagnostics import CompileError
 

@@ -24,7 +24,7 @@ from tilec.support.diagnostics import Diagnostic, Label
 from tilec.support.source import NOWHERE, SourceFile, Span
 
 if TYPE_CHECKING:
-    from tilec.passes.cost.machine_code import LoopCode
+    from tilec.passes.assembled.machine_code import LoopCode
     from tilec.ptx.assemble import Remark, RemarkKind
     from tilec.sass.issue import WarpInterval, WarpWait
     from tilec.sass.opcodes import OpcodeKind
@@ -112,7 +112,7 @@ def find_long_intervals(file: FileState) -> Iterator[Diagnostic]:
     """Yield a warning for each loop whose machine code waits make an iteration over 10 % longer than scheduled."""
     if not any(work.loops for work in file.kernels):
         return
-    from tilec.passes.cost.machine_code import find_loop_codes, select_slowest_roles
+    from tilec.passes.assembled.machine_code import find_loop_codes, select_slowest_roles
 
     codes = find_loop_codes(file.kernels, file.ptx, file.cubin.cubin, file.source)
     for one in select_slowest_roles([code for code in codes if not code.code.inner]):
@@ -140,7 +140,7 @@ def _copied_tensor(one: LoopCode, works: Sequence[KernelState]) -> str | None:
 
 def _warn_of_slow_loop(one: LoopCode, help: str, source: SourceFile) -> Diagnostic:
     """Return the warning that an iteration takes longer in machine code than scheduled, with the costliest waits."""
-    from tilec.passes.cost.machine_code import describe_wait, merge_waits_by_line
+    from tilec.passes.assembled.machine_code import describe_wait, merge_waits_by_line
 
     waits = merge_waits_by_line(one.interval)
     secondary: tuple[Label, ...] = ()

@@ -7,9 +7,9 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilec.passes.assembled.machine_code import LoopCode, find_block_code, find_loop_codes, select_slowest_roles
 from tilec.passes.cost.block_time import MachineInterval
 from tilec.passes.cost.known_values import Contents
-from tilec.passes.cost.machine_code import LoopCode, find_block_code, find_loop_codes, select_slowest_roles
 from tilec.passes.cost.report import Report, build_report
 from tilec.passes.loop.build_problem import ScheduledLoop
 from tilec.support.records import dataclass
