@@ -1,8 +1,9 @@
 """Decision: one iteration after the other, where versions of tiles keep a block out of a multiprocessor.
 
 Iterations that overlap hide latencies within a block, blocks of one multiprocessor hide each other's. Which of the two
-is worth more, where a loop has few iterations, depends on the code around them: so both forms are assembled, where
-neither is clearly better, and compared by their machine code.
+is worth more, where a loop has few iterations, depends on the code around it: so both forms are assembled, unless the
+one in order is clearly worse, and compared by their machine code. In long loops overlap is taken to be better: the
+model finds products in order up to half as slow as an H200 does.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tilec.analysis.rings import find_pipelined_loops
 from tilec.ir.tile import walk_statements
 from tilec.ops.products.gemm import Gemm
 from tilec.passes.assembled.predict_assembled_kernel import predict_emitted_kernel
+from tilec.passes.choices.choose_roles import MIN_ROUNDS
 from tilec.passes.choices.choose_stages_by_occupancy import count_fitting_blocks, report_planned_kernel
 from tilec.passes.choices.question import Candidate, Outcome, Question
 from tilec.passes.state import Explorer, KernelState
@@ -59,8 +61,8 @@ def choose_iterations(state: KernelState, explore: Explorer) -> Question[KernelS
 
 
 def _may_be_faster(state: KernelState) -> bool:
-    """Return whether shared memory keeps a block out of a multiprocessor, of a grid with more blocks than that, and
-    products and not memory take the time."""
+    """Return whether shared memory keeps a block out of a multiprocessor, of a grid with more blocks than that, loops
+    are short, and products and not memory take the time."""
     loops = find_pipelined_loops(state.assignment.kernel.body)
     if not state.loops or any(loop.stage is not None for loop in loops):
         return False
@@ -71,8 +73,11 @@ def _may_be_faster(state: KernelState) -> bool:
     if not 0 < blocks < min(fits.values()):
         return False
     report = report_planned_kernel(state)
-    is_many_waves = not report.is_one_wave and report.ctas > blocks * state.target.limit("sms")
-    return is_many_waves and report.at(report.limits) < (1 - LEAST_GAIN) * report.at(report.predicted)
+    if report.is_one_wave or report.ctas <= blocks * state.target.limit("sms"):
+        return False
+    if any(loop.levels[0].level.trip_count >= MIN_ROUNDS * loop.levels[0].level.stages for loop in report.loops):
+        return False
+    return report.at(report.limits) < (1 - LEAST_GAIN) * report.at(report.predicted)
 
 
 def _lay_out_serially(before: KernelState, explore: Explorer) -> KernelState | None:
