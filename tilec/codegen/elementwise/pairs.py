@@ -53,6 +53,8 @@ def emit_pair(first: Lane, second: Lane, dtype: DType, scalars: Scalars) -> Reg:
     a, b = first.expr, second.expr
     if isinstance(a, tile.Binary) and isinstance(b, tile.Binary) and a.op == b.op and a.op in HALF_OPERATIONS:
         return _emit_paired_operation(a.op, ((a.a, b.a), (a.b, b.b)), (first, second), dtype, scalars)
+    if isinstance(a, tile.Const) and isinstance(b, tile.Const):
+        return _emit_constant_pair([float(a.value), float(b.value)], dtype, scalars)
     if isinstance(a, tile.Call) and isinstance(b, tile.Call) and a.fn == b.fn == "fma":
         return _emit_paired_operation("fma", zip(a.args, b.args, strict=True), (first, second), dtype, scalars)
     if isinstance(a, tile.Cast) and isinstance(b, tile.Cast) and a.a.dtype == b.a.dtype:
