@@ -82,6 +82,8 @@ CONVERTED = {
     "T.cast((T.int32(N[i // 2]) >> (i % 2 * 4) & 15) - 8, dtype) * S[0]": True,
     "T.cast((T.int32(N[i // 4]) >> (i % 4 * 2) & 3) - 2, dtype) * A[i] + B[i]": True,
     "T.cast(T.int32(N[i] >> 1) + 120, dtype)": True,
+    "T.cast(N[i] & T.uint8(15), dtype)": True,
+    "T.cast(N[i // 2] >> T.uint8(i % 2 * 4) & T.uint8(15), dtype) * A[i]": True,
     "T.cast((T.int32(N[i]) & 7) + i // 1024, dtype)": True,
     "T.cast((T.int32(N[i]) & 15) - 5000, dtype)": False,  # not all of them are floats
     "T.cast(T.int32(N[i]) * 16, dtype)": False,
@@ -115,3 +117,63 @@ def test_weights_of_four_bits_take_few_instructions() -> None:
     body = made("T.cast((T.int32(N[i // 2]) >> (i % 2 * 4) & 15) - 8, 'float16') * S[0]", "float16", "sm_90a").ptx
     each = len(re.findall(r"^    (?:and|or|shl|shr|lop3|add\.rn|mul\.rn|cvt|bfe)\S* ", body, re.M)) / 16
     assert each < 5
+
+
+NIBBLE = "(T.int32(N[i // 2]) >> (i % 2 * 4) & 15)"
+E2M1 = {"float16": (12, 9), "bfloat16": (12, 6)}
+"""By how many bits the sign and the rest of a four-bit float are moved to lie where these types have them."""
+FIELDS = {
+    "four-bit floats": "T.reinterpret(T.uint16(({n} & 8) << {sign} | ({n} & 7) << {rest}), dtype)",
+    "bytes as upper halves": "T.reinterpret(T.uint16(T.int32(N[i]) << 8), dtype)",
+    "two bytes each": "T.reinterpret(T.uint16(T.int32(N[i]) << 8 | T.int32(N[1023 - i])), dtype)",
+    "swapped parts": "T.reinterpret(T.uint16((T.int32(N[i]) & 15) << 12 | T.int32(N[i]) >> 4 | 64), dtype)",
+    "a changed bit": "T.reinterpret(T.uint16(T.int32(N[i]) << 7 ^ 0x4000), dtype)",
+    "a sum": "T.reinterpret(T.uint16((T.int32(N[i]) + 3) * 16), dtype)",
+    "in the type": "T.reinterpret(T.uint16(N[i] << T.uint8(3) | N[i] >> T.uint8(5)) << T.uint16(8), dtype)",
+    "a sign": "T.reinterpret(T.uint16(T.int32(T.int8(N[i]) >> T.int8(2))), dtype)",
+    "lanes unlike": "T.reinterpret(T.uint16(T.if_then_else(i % 2 == 0, T.int32(N[i]) << 4, 7)), dtype)",
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("expression", FIELDS.values(), ids=FIELDS)
+def test_floats_of_bit_fields(expression: str, dtype: str, target: str) -> None:
+    sign, rest = E2M1[dtype]
+    filled = expression.format(n=NIBBLE, sign=sign, rest=rest).replace("dtype", f"'{dtype}'")
+    for wanted in (filled, f"{filled} * A[i]", f"T.cast(T.float32({filled}) * T.float32(A[i]), '{dtype}')"):
+        same(made(wanted, dtype, target), 1)
+
+
+@pytest.mark.parametrize("byte", ["T.int32(N[i // 2])", "N[i // 2]", "T.int32(N[i * 3 // 2 % 1024])"])
+def test_every_weight_of_four_bits_by_numpy(byte: str) -> None:
+    """Also negative zero, which is 8 of the four-bit floats; bytes of a word, and bytes one by one."""
+    shift, mask = ("T.uint8(i % 2 * 4)", "T.uint8(15)") if byte[0] == "N" else ("(i % 2 * 4)", "15")
+    nibble = f"({byte} >> {shift} & {mask})"
+    whole = same(made(f"T.cast({nibble}, 'float16') - T.float16(8)", "float16", "sm_90a"), 5).tensors
+    bits = f"T.uint16((T.int32({nibble}) & 8) << 12 | (T.int32({nibble}) & 7) << 9)"
+    small = same(made(f"T.reinterpret({bits}, 'float16') * T.float16(16384)", "float16", "sm_90a"), 5).tensors
+    i = np.arange(1024)
+    held = whole["N"][i * 3 // 2 % 1024 if "* 3" in byte else i // 2] >> (i % 2 * 4) & 15
+    assert set(held) == set(range(16))
+    np.testing.assert_array_equal(whole["O"], held.astype(np.float16) - 8)
+    sizes = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float16)
+    values = np.concatenate([sizes, -sizes])[held]
+    np.testing.assert_array_equal(small["O"].view(np.uint16), values.view(np.uint16))
+
+
+def count_instructions(expression: str, pattern: str) -> float:
+    """How many instructions with these names there are for each element."""
+    body = made(expression, "float16", "sm_90a").ptx
+    return len(re.findall(rf"^    (?:{pattern})\S* ", body, re.M)) / 16
+
+
+def test_a_pair_of_weights_is_gathered_by_few_instructions() -> None:
+    """Two integers take a permutation, a mask and an fma; floats of four bits a shift and a mask more. Seven for
+    16 are addresses."""
+    moves = "and|or|xor|shl|shr|lop3|bfe|prmt|mul.lo|cvt"
+    weight = "T.cast((T.int32(N[i // 2]) >> (i % 2 * 4) & 15) - 8, 'float16')"
+    assert count_instructions(weight, moves) < 1.5
+    assert count_instructions(weight, "add.rn|fma.rn") == 0.5
+    field = FIELDS["four-bit floats"].format(n=NIBBLE, sign=12, rest=9).replace("dtype", "'float16'")
+    assert count_instructions(field, moves) < 3

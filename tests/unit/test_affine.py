@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 from evaluation import evaluate
 from hypothesis import assume, given, settings, strategies as st
 
-from tilec.ir.affine import UNKNOWN, Affine, Interval, add_exprs, affine_form, scale_expr, value_interval
+from tilec.ir.affine import (
+    UNKNOWN,
+    Affine,
+    Interval,
+    add_exprs,
+    affine_form,
+    resolve_quotients,
+    scale_expr,
+    value_interval,
+)
 from tilec.ir.text import show_expr
 from tilec.ir.tile import (
     COMPARISONS,
@@ -224,3 +234,20 @@ def test_what_is_made_of_elements_is_not_divided_term_by_term() -> None:
     assert value_interval(
         Binary("mul", Binary("floormod", element, int32_const(8), INT32), int32_const(3), INT32), {}
     ) == (0, 21)
+
+
+@given(st.recursive(leaves, combine, max_leaves=8))
+@settings(max_examples=150)
+def test_resolved_quotients_keep_the_value(expr: Expr) -> None:
+    resolved = resolve_quotients(expr, RANGES)
+    for x, y in itertools.product(range(0, 16, 3), range(-6, 10, 3)):
+        values = {X: x, Y: y, Z: 3}
+        assert compute_expr(resolved, values) == compute_expr(expr, values)
+
+
+def test_quotients_that_ranges_decide() -> None:
+    inside = add_exprs(scale_expr(Y, 32), add_exprs(X, int32_const(16)))  # Y · 32 + 16 … 31
+    assert show_expr(resolve_quotients(Binary("floordiv", inside, int32_const(32), INT32), RANGES)) == "y"
+    assert show_expr(resolve_quotients(Binary("floormod", inside, int32_const(32), INT32), RANGES)) == "x + 16"
+    beyond = Binary("floordiv", add_exprs(X, int32_const(17)), int32_const(32), INT32)
+    assert resolve_quotients(beyond, RANGES) is beyond

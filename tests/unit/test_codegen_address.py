@@ -14,7 +14,7 @@ from tilec.codegen.address import SHARED_BASE, Addresses, CursorPosition
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar.scalar import ReadElement, Scalars
 from tilec.ir import warp
-from tilec.ir.affine import Interval
+from tilec.ir.affine import Interval, add_exprs
 from tilec.ir.layout import SharedLayout, swizzled_layout
 from tilec.ir.tile import Binary, Buffer, Expr, Var, int32_const
 from tilec.ir.types import FLOAT16, INT32
@@ -164,3 +164,21 @@ def test_far_constants_go_into_the_base() -> None:
     far = addresses.address_global_element(tensor, (int32_const(9000), int32_const(5)))
     assert 0 <= far.offset < 1 << 20
     assert far.base != Reg("%A")
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_neighbours_in_a_unit_share_the_swizzled_part(size: int) -> None:
+    """Four bytes apart in 16: one register, whose offset from there is a constant; in the next 16 bytes another."""
+    layout = swizzled_layout((16, 128 // size), size)
+    scalars = Scalars(Builder())
+    scalars.define_variable(ROW, scalars.builder.new_register("b32"), (0, 15))
+    scalars.define_variable(COLUMN, scalars.builder.new_register("b32"), (0, 3 // size))
+    address = Addresses(scalars.builder, scalars, program(), {})
+    columns = [add_exprs(COLUMN, int32_const(at // size)) for at in range(0, 128, 4)]
+    found = [address.compute_tile_offset(layout, (ROW, column)) for column in columns]
+    assert len({register for register, _ in found}) == 8
+    assert [constant for _, constant in found] == [0, 4, 8, 12] * 8
+    for at, column in zip(range(0, 128, 4), columns, strict=True):
+        for row, more in itertools.product(range(16), range(4 // size)):
+            ranges: dict[Var, Interval] = {ROW: (0, 15), COLUMN: (0, 3 // size)}
+            assert offset(layout, (ROW, column), ranges, row=row, column=more) == byte(layout, row, at // size + more)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar.scalar import Scalars
 from tilec.ir import tile, warp
-from tilec.ir.affine import add_exprs, affine_form, scale_expr
+from tilec.ir.affine import Affine, add_exprs, affine_form, scale_expr
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import SharedLayout
 from tilec.ir.types import INT32
@@ -20,6 +20,7 @@ from tilec.support.records import dataclass
 SHARED_BASE = tile.Var("%smem")
 """The start of dynamic shared memory."""
 POINTER_BYTES = 8
+SWIZZLE_UNIT = 16  # bytes that stay together
 MAX_OFFSET = 1 << 20  # constant offsets stay well inside the 32 bits an address may add
 
 
@@ -259,7 +260,7 @@ class Addresses:
     def compute_tile_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tuple[Reg | None, int]:
         """Return the swizzled byte offset of an element inside its tile: a register (None for zero) and a constant.
 
-        The swizzle permutes within `repeat_bytes`, so multiples of that stay constant; the rest is swizzled.
+        The swizzle permutes units within `repeat_bytes`, so multiples of that, and what stays in a unit, stay constant.
         """
         linear = self.compute_linear_offset(layout, indices)
         form = affine_form(linear)
@@ -271,11 +272,19 @@ class Addresses:
             symbolic = form.without_constant()
             return (self.scalars.get_register(symbolic) if form.terms else None), constant
         outside = constant // layout.repeat_bytes * layout.repeat_bytes
-        inner = add_exprs(form.without_constant(), tile.int32_const(constant - outside))
         if not form.terms:
             value = constant - outside
             return None, outside + (value ^ (value >> 3 & layout.swizzle_mask << 4))
-        return self.scalars.get_register(apply_swizzle(inner, layout)), outside
+        kept = self.find_unit_offset(form)
+        inner = add_exprs(form.without_constant(), tile.int32_const(constant - outside - kept))
+        return self.scalars.get_register(apply_swizzle(inner, layout)), outside + kept
+
+    def find_unit_offset(self, form: Affine) -> int:
+        """Return the part of a byte offset's constant that stays within the 16-byte units which a swizzle permutes."""
+        inside = Affine(tuple((atom, c) for atom, c in form.terms if c % SWIZZLE_UNIT), 0)
+        low, high = self.scalars.find_interval(inside.without_constant())
+        kept = form.constant % SWIZZLE_UNIT
+        return kept if low >= 0 and high + kept < SWIZZLE_UNIT else 0
 
     def compute_linear_offset(self, layout: SharedLayout, indices: tuple[tile.Expr, ...]) -> tile.Expr:
         """Return the expression of an element's byte offset inside its tile before the swizzle."""

@@ -17,7 +17,7 @@ from tilec.codegen.builder import Builder, RegisterClass, get_register_class
 from tilec.codegen.elementwise.elementwise import emit_elementwise
 from tilec.codegen.elementwise.local import clear_local, read_local
 from tilec.codegen.elementwise.reduce import emit_reduce
-from tilec.codegen.memory import load_vector
+from tilec.codegen.memory import load_element
 from tilec.codegen.printing import make_local_variables
 from tilec.codegen.scalar.scalar import Scalars
 from tilec.codegen.state import State
@@ -481,7 +481,7 @@ class EntryCode:
         if load.buffer.scope == "shared":
             load = replace(load, indices=self.scalars.settle_indices(load.indices))
             address = self.addresses.address_shared_element(load.buffer, load.indices, self.cursors)
-            return load_vector(self.builder, load.buffer, address, 1, self.test_within(load), False)[0]
+            return load_element(self.builder, load.buffer, address, self.test_within(load))
         if load.buffer.scope == "local":
             held = read_local(load.buffer, load.indices, self.state)
             return self.builder.create(*_select_move(load.buffer), held)
@@ -494,7 +494,7 @@ class EntryCode:
         load = replace(load, indices=self.scalars.settle_indices(load.indices))
         guard = self.test_within(load)
         address = self.addresses.address_global_element(load.buffer, load.indices)
-        return load_vector(self.builder, load.buffer, address, 1, guard, load.buffer.name not in self.written)[0]
+        return load_element(self.builder, load.buffer, address, guard, self.written)
 
     def test_within(self, load: tile.Load) -> Reg | None:
         """Return a predicate that holds if the indices are inside the buffer; None if they surely are."""

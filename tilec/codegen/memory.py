@@ -9,8 +9,27 @@ from tilec.codegen.scalar.scalar import FLOAT_NAMES, Scalars
 from tilec.ir.tile import Buffer
 from tilec.ir.types import FLOAT32, DType
 from tilec.ptx.module import Address, FloatImm, Imm, Operand, Reg, Vector
+from tilec.support.records import dataclass
 
 ZERO: dict[RegisterClass, Operand] = {"f32": make_f32(0.0), "f64": FloatImm(0, 64)}
+
+
+@dataclass(frozen=True, slots=True)
+class WordPart:
+    """A small integer in a 32-bit word, from bit `first` on; it is extracted where it is used by itself."""
+
+    word: Reg
+    first: int
+    dtype: DType
+
+
+def extract_part(value: Operand | WordPart, scalars: Scalars) -> Operand:
+    """Return a loaded value as an operand; a part of a word is extracted, once in a scope."""
+    if not isinstance(value, WordPart):
+        return value
+    opcode = f"bfe.{'s' if value.dtype.kind == 'int' else 'u'}32"
+    operands = (value.word, Imm(value.first), Imm(value.dtype.bits))
+    return scalars.create_once((opcode, *operands), opcode, *operands)
 
 
 def get_word_format(dtype: DType, width: int) -> tuple[RegisterClass, str, int, int]:
@@ -25,10 +44,20 @@ def get_word_format(dtype: DType, width: int) -> tuple[RegisterClass, str, int, 
     return cls, cls, width, 1
 
 
+def load_element(
+    builder: Builder, buffer: Buffer, address: Address, guard: Reg | None, written: frozenset[str] = frozenset()
+) -> Operand:
+    """Emit the load of one element, and return it; zero where the guard fails. Kernels write the tensors `written`."""
+    (value,) = load_vector(builder, buffer, address, 1, guard, buffer.name not in written)
+    assert not isinstance(value, WordPart), "an element by itself has a register of its own"
+    return value
+
+
 def load_vector(
     builder: Builder, buffer: Buffer, address: Address, width: int, guard: Reg | None, read_only: bool
-) -> list[Operand]:
-    """Emit one load of `width` neighbours, and return them unpacked; zeros where the guard fails.
+) -> list[Operand | WordPart]:
+    """Emit one load of `width` neighbours, and return them, small integers as parts of words; zeros where the guard
+    fails.
 
     `read_only`: no kernel writes the tensor.
     """
@@ -49,16 +78,15 @@ def load_vector(
     return [part for word in words for part in unpack_word(builder, word, dtype, per_word)]
 
 
-def unpack_word(builder: Builder, word: Reg, dtype: DType, per_word: int) -> Iterator[Operand]:
-    """Yield registers with the elements of a 32-bit word, lowest first."""
+def unpack_word(builder: Builder, word: Reg, dtype: DType, per_word: int) -> Iterator[Operand | WordPart]:
+    """Yield the elements of a 32-bit word, lowest first: halves as registers, integers as parts of the word."""
     if dtype.bits == 16 and dtype.is_float:
         halves = builder.new_registers("b16", 2)
         builder.emit("mov.b32", Vector(halves), word)
         yield from halves
         return
-    sign = "s" if dtype.kind == "int" else "u"
     for i in range(per_word):
-        yield builder.create("b32", f"bfe.{sign}32", word, Imm(i * dtype.bits), Imm(dtype.bits))
+        yield WordPart(word, i * dtype.bits, dtype)
 
 
 def pack_word(builder: Builder, parts: list[Reg], dtype: DType) -> Reg:

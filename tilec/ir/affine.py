@@ -102,6 +102,49 @@ def _collect_quotient(expr: tile.Binary, form: Affine, by: int, factor: int, ter
     return factor * (constant if is_quotient else left)
 
 
+def resolve_quotients(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.Expr:
+    """Return an index with those quotients and remainders resolved that its variables' ranges decide; itself if none
+    is: of (x + 8) // 16 and (x + 8) % 16 for 0 ≤ x < 8, 0 and x + 8.
+    """
+    if not any(_is_quotient(part) for part in tile.walk_expr(expr)):
+        return expr
+    form = affine_form(expr)
+    resolved = [(_resolve_quotient(atom, ranges), coefficient) for atom, coefficient in form.terms]
+    if all(simple is atom for (simple, _), (atom, _) in zip(resolved, form.terms, strict=True)):
+        return expr
+    total: tile.Expr = tile.int32_const(0)
+    for simple, coefficient in resolved:
+        total = add_exprs(total, tile.Binary("mul", simple, tile.int32_const(coefficient), INT32))
+    found = affine_form(total)
+    return add_exprs(found.without_constant(), tile.int32_const(found.constant + form.constant))
+
+
+def _is_quotient(expr: tile.Expr) -> bool:
+    return isinstance(expr, tile.Binary) and expr.op in ("floordiv", "floormod") and expr.dtype == INT32
+
+
+def _resolve_quotient(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.Expr:
+    """Return the value of a quotient or remainder by a constant whose dividend stays between two multiples of it; the
+    expression itself if that is not known.
+    """
+    match expr:
+        case tile.Binary(op="floordiv" | "floormod" as op, a=a, b=tile.Const(value=value), dtype=dtype) if (
+            dtype == INT32 and value > 0 and not reads_elements(a)
+        ):
+            form = affine_form(a)
+            low, high = value_interval(form.without_constant(), ranges)
+            whole, rest = divmod(form.constant, int(value))
+            if low < 0 or rest + high >= value:
+                return expr
+            return (
+                tile.int32_const(whole)
+                if op == "floordiv"
+                else add_exprs(form.without_constant(), tile.int32_const(rest))
+            )
+        case _:
+            return expr
+
+
 def known_divisor(extent: tile.Extent) -> int:
     """Return the largest integer known to divide a size: a number itself, or the divisor of an expression's affine
     form."""

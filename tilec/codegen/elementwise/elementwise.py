@@ -9,19 +9,20 @@ from tilec.analysis.copy_nests import split_copied_value
 from tilec.codegen.barriers.clusters import map_to_block
 from tilec.codegen.builder import get_register_class
 from tilec.codegen.elementwise.atomic import emit_atomic, select_vector_width
+from tilec.codegen.elementwise.gather_bits import Lane
 from tilec.codegen.elementwise.local import add_to_indexed_part, add_to_part, read_local, write_local
 from tilec.codegen.elementwise.neighbours import group_rows, locate_element, split_row
-from tilec.codegen.elementwise.pairs import can_pair, emit_pair
+from tilec.codegen.elementwise.pairs import can_pair, emit_float32_pair, emit_pair
 from tilec.codegen.elementwise.read_masks import Path, ranks, read_masks
 from tilec.codegen.elementwise.steps import Assignment, Definition, Output, Step, list_steps, stores_next_element
 from tilec.codegen.elementwise.verify_steps import find_step_violations
-from tilec.codegen.memory import get_word_format, load_vector, pack_f32, pack_word
+from tilec.codegen.memory import WordPart, extract_part, get_word_format, load_vector, pack_f32, pack_word
 from tilec.codegen.printing import emit_guarded, emit_print
 from tilec.codegen.scalar.scalar import FLOAT_NAMES, ReadElement
 from tilec.codegen.state import State
 from tilec.codegen.tensor_cores.words import count_per_word
 from tilec.ir import tile
-from tilec.ir.affine import add_exprs, affine_form, row_divisor
+from tilec.ir.affine import add_exprs, affine_form, resolve_quotients, row_divisor
 from tilec.ir.layout import Fragment
 from tilec.ir.rewrite import map_expressions
 from tilec.ir.types import BOOL, FLOAT32, DType
@@ -86,7 +87,7 @@ class _Sweep:
         self.is_independent = self.leaves_loads_unchanged() and not self.masks_change()
         self.run_length = self.find_run_length()
         self.variables = 0  # made so far, for their names
-        self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand]] = {}
+        self.read_before: dict[tuple[str, Address, int, Reg | None], list[Operand | WordPart]] = {}
 
     def leaves_loads_unchanged(self) -> bool:
         """Return whether the nest neither changes what it reads from memory, nor indices, nor keeps previous values."""
@@ -328,7 +329,7 @@ class _Sweep:
         for load in loads:
             run.loaded[load] = []
         for lane in range(self.run_length):
-            found: dict[object, Operand] = {}
+            found: dict[object, Operand | WordPart] = {}
             places = [(locate_element(ld.buffer, self.resolve_indices(ld.indices, run, lane)), ld) for ld in loads]
             for row in group_rows(places):
                 for chunk in split_row(row, VECTOR_BYTES, self.get_contiguous_elements(row[0][1].buffer)):
@@ -389,12 +390,12 @@ class _Sweep:
 
     def load_lanes(
         self, load: tile.Load, run: _Run, width: int, together: int = 1, lanes: range | None = None
-    ) -> list[Operand]:
+    ) -> list[Operand | WordPart]:
         """Load an element in all lanes, or by accesses that begin at `lanes`, of `width` each; return the values.
 
         `together` lanes share each element.
         """
-        values: list[Operand] = []
+        values: list[Operand | WordPart] = []
         for lane in lanes or range(0, self.run_length, width * together):
             indices = self.resolve_indices(load.indices, run, lane)
             elements = self.read_elements(load, indices, run, lane, width)
@@ -403,7 +404,7 @@ class _Sweep:
 
     def read_elements(
         self, load: tile.Load, indices: tuple[tile.Expr, ...], run: _Run, lane: int, width: int
-    ) -> list[Operand]:
+    ) -> list[Operand | WordPart]:
         """Emit a guarded load of `width` neighbours and return their values; independent nests reuse recent loads."""
         first_copy = self.first_copy if load.buffer.name in self.overwritten else ()
         indices = self.scalars.settle_indices(indices)
@@ -423,7 +424,8 @@ class _Sweep:
 
     def resolve_indices(self, indices: tuple[tile.Expr, ...], run: _Run, lane: int) -> tuple[tile.Expr, ...]:
         """Return the indices in this lane; an element that an index reads is loaded, and replaced by a new variable."""
-        return tuple(self.resolve_index(index, run, lane) for index in indices)
+        resolved = (self.resolve_index(index, run, lane) for index in indices)
+        return tuple(resolve_quotients(index, self.scalars.ranges) for index in resolved)
 
     def resolve_index(self, index: tile.Expr, run: _Run, lane: int) -> tile.Expr:
         """Return the index in this lane; an element that it reads is loaded, and replaced by a new variable."""
@@ -440,7 +442,8 @@ class _Sweep:
         """Return the value in this lane of an element that an index reads, loading it if necessary."""
         if load.buffer.in_registers or load in run.loaded:
             return self.make_reader(run, lane)(load)
-        return self.load_lanes(load, run, 1, lanes=range(lane, lane + 1))[0]
+        (value,) = self.load_lanes(load, run, 1, lanes=range(lane, lane + 1))
+        return extract_part(value, self.scalars)
 
     def get_address(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> Address:
         """Return the address of an element in global or shared memory."""
@@ -644,8 +647,11 @@ class _Sweep:
                 (e.a, i) for e, i in word if isinstance(e, tile.Cast) and e.a.dtype == FLOAT32 and dtype in FLOAT_NAMES
             ]
             if per_word == 2 and all(can_pair(e) for e, _ in word):
-                first, second = ((substitute_vars(e, run.values[i]), self.make_reader(run, i)) for e, i in word)
+                first, second = (self.make_lane(e, run, i) for e, i in word)
                 words.append(emit_pair(first, second, dtype, self.scalars))
+            elif len(wide) == per_word == 2:
+                first, second = (self.make_lane(e, run, i) for e, i in wide)
+                words.append(pack_f32(self.scalars, dtype, *emit_float32_pair(first, second, self.scalars)))
             elif len(wide) == per_word:
                 words.append(pack_f32(self.state.scalars, dtype, *(self.get_operand(e, run, i) for e, i in wide)))
             else:
@@ -669,9 +675,19 @@ class _Sweep:
             if load.buffer.in_registers:
                 place = self.find_fragment_register(load.buffer, load.indices, run, lane)
                 return self.state.fragments[load.buffer.name][place]
-            return run.loaded[load][lane]
+            return extract_part(run.loaded[load][lane], self.scalars)
 
         return read_element
+
+    def make_lane(self, expr: tile.Expr, run: _Run, lane: int) -> Lane:
+        """Return an expression in this lane, with the functions that read its elements, whole or as parts of words."""
+
+        def find_part(load: tile.Load) -> WordPart | None:
+            """Return the part of a loaded word that an element is, if it is one."""
+            value = None if load.buffer.in_registers else run.loaded[load][lane]
+            return value if isinstance(value, WordPart) else None
+
+        return Lane(substitute_vars(expr, run.values[lane]), self.make_reader(run, lane), find_part)
 
     def find_fragment_register(self, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], run: _Run, lane: int) -> int:
         """Return the number of the fragment's register that holds this lane's element at these indices."""
@@ -689,7 +705,7 @@ class _Run:
     register: int
     values: list[dict[tile.Var, tile.Expr]]
     inside: tuple[tile.Expr, ...]
-    loaded: dict[tile.Load, list[Operand]]
+    loaded: dict[tile.Load, list[Operand | WordPart]]
     masks: dict[tile.Load, Path] = field(default_factory=dict)
     first_users: dict[tile.Load, Step] = field(default_factory=dict)
 

@@ -6,7 +6,7 @@ once k is counted in bytes: an instruction takes 32 bytes of k, a register 4.
 
 from __future__ import annotations
 
-from tilec.codegen.memory import load_vector, pack_word
+from tilec.codegen.memory import load_element, pack_word
 from tilec.codegen.state import State
 from tilec.codegen.tensor_cores import matrix
 from tilec.ir.affine import add_exprs, scale_expr
@@ -155,7 +155,7 @@ def gather_register(part: Region, k_major: bool, first: Expr, k: int, cursors: t
         at = add_exprs(scale_expr(matrix.QUAD, per), int32_const(k + e))
         indices = matrix.index_part(part, mn, at) if k_major else matrix.index_part(part, at, mn)
         address = state.addresses.address_shared_element(part.buffer, indices, cursors)
-        parts += load_vector(state.builder, part.buffer, address, 1, None, False)
+        parts.append(load_element(state.builder, part.buffer, address, None))
     registers = [p for p in parts if isinstance(p, Reg)]
     if dtype == FLOAT64:
         return registers[0]

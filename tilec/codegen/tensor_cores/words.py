@@ -13,7 +13,7 @@ from tilec.analysis.usage import find_reads
 from tilec.codegen.state import State
 from tilec.ir import warp
 from tilec.ir.layout import Fragment
-from tilec.ir.tile import Buffer, Parallel, Store
+from tilec.ir.tile import Bind, Buffer, Parallel, Store
 from tilec.ir.types import FLOAT16
 from tilec.passes.lower.waits.touches import find_touches
 from tilec.ptx.module import Reg, Vector
@@ -87,10 +87,15 @@ def _zip_register_pairs(name: str, state: State) -> Iterator[tuple[tuple[Reg, Re
 
 
 def find_filled_fragment(nest: Parallel, layout: Fragment, layouts: Mapping[str, Fragment]) -> str | None:
-    """Return the name of the fragment that a nest's only store fills from other registers, in its layout; else None."""
+    """Return the name of the fragment that a nest's only store fills in its layout; else None.
+
+    It is filled from shared memory or other registers. Elements of tensors are awaited where they are used.
+    """
     match nest.body:
-        case (Store(buffer=buffer, indices=indices, atomic=None),) if indices == nest.vars:
-            is_moved = all(read.in_registers and read != buffer for read in find_reads(nest))
+        case (*before, Store(buffer=buffer, indices=indices, atomic=None)) if indices == nest.vars and all(
+            isinstance(stmt, Bind) for stmt in before
+        ):
+            is_moved = all(read != buffer and read.scope != "global" for read in find_reads(nest))
             lies_so = buffer.scope == "fragment" and layouts[buffer.name] == layout
             return buffer.name if lies_so and is_moved and layout.register_count % count_per_word(buffer) == 0 else None
         case _:
