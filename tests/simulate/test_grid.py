@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tilec.driver import build as driver, simulate
-from tilec.simulate.grid import Simulation
+from tilec.simulate.grid import Simulation, _find_steady_loop, measure_tensor_share
+from tilec.simulate.record import BlockTrace
 from tilec.support import files
 from tilec.support.options import CompileOptions
 from tilec.target.table import load_target
@@ -32,6 +33,32 @@ def test_multicast_loads_once_what_a_cluster_shares() -> None:
     assert shared.loaded / alone.loaded == pytest.approx(0.75, abs=0.01)
     assert shared.flops == alone.flops == 2 * 2048 * 2048 * 512
     assert shared.cycles < alone.cycles
+
+
+def test_the_clock_is_that_of_the_load() -> None:
+    target = load_target("sm_90a")
+    free, light, tensor = (target.limit(f"{load}_clock_mhz") for load in ("free", "light", "tensor"))
+    assert simulated("vector_add.tl", {"N": 1 << 16}).clock_mhz == free
+    short = simulated("gemm.tl", {"M": 256, "N": 256, "K": 256})
+    assert measure_tensor_share(short) < 0.02 and short.clock_mhz == free
+    busy = simulated("gemm.tl", {"M": 1408, "N": 1536, "K": 4096})
+    assert tensor < busy.clock_mhz < light
+    assert busy.seconds == pytest.approx(busy.cycles / busy.clock_mhz / 1e6)
+
+
+def test_no_wave_passes_more_bytes_than_memory_does() -> None:
+    """Three tensors of 64 MiB: DRAM moves so many bytes a second, whatever the clock of multiprocessors."""
+    target, found = load_target("sm_90a"), simulated("vector_add.tl", {"N": 1 << 24})
+    least = 3 * 4 * (1 << 24) / (target.limit("dram_bytes_per_cycle") * target.limit("clock_mhz") * 1e6)
+    assert found.waves > 4 and found.clock_mhz > target.limit("clock_mhz")
+    assert least < found.seconds < 1.1 * least
+
+
+def test_a_loop_that_has_ended_says_nothing_of_what_follows() -> None:
+    """Of a block whose beginning is recorded: five of five passes by one branch, six of a hundred by another."""
+    warp = [(1, None)] * 5 + [(2, None)] * 6
+    block = BlockTrace((0, 0, 0), [warp], passes={(0, 1): 5, (0, 2): 100})
+    assert _find_steady_loop(block, frozenset({1, 2})) == (0, 2, 4, 100.0)
 
 
 @pytest.mark.some(1)

@@ -11,7 +11,7 @@ import numpy as np
 from tilec.driver.build import check_contents
 from tilec.driver.emulation import emulate, emulate_ptx
 from tilec.emu import Fault
-from tilec.passes.cost.kernel import BlockWalk, read_occupancy_limits, sample_blocks
+from tilec.passes.cost.kernel import BlockWalk, read_clock, read_occupancy_limits, sample_blocks
 from tilec.passes.cost.model import count_ctas_per_sm
 from tilec.ptx.assemble import assemble_module
 from tilec.simulate.grid import Launch, Simulation, simulate_launch
@@ -94,7 +94,7 @@ def _simulate_kernel(
         _estimate_cluster_cycles(work, target, grid, manifest.cluster),
     )  # fmt: skip
     with progress.report_during(f"simulating {manifest.entry}"):
-        return simulate_launch(launch, target, blocks=blocks, draws=draws)
+        return simulate_launch(launch, target, read_clock(target).under_load, blocks=blocks, draws=draws)
 
 
 def _estimate_cluster_cycles(
@@ -137,7 +137,7 @@ def simulate_ptx(
     )  # fmt: skip
     try:
         with progress.report_during(f"simulating {name}"):
-            return simulate_launch(launch, machine, blocks=blocks, draws=draws)
+            return simulate_launch(launch, machine, read_clock(machine).under_load, blocks=blocks, draws=draws)
     except Fault:
         raise
     except ValueError as error:

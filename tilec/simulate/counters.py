@@ -58,7 +58,7 @@ def _count_active_cycles(found: Simulation) -> float:
 def _percent_dram(found: Simulation) -> float:
     """Return the bytes that DRAM moves, as a percentage of those that it could move in the time."""
     moved = found.loaded * found.shares.missing + found.stored * found.shares.written
-    return 100 * moved / found.cycles / found.costs.dram_bytes_per_cycle
+    return 100 * moved / found.seconds / (found.costs.dram_bytes_per_cycle * found.costs.clock_mhz * 1e6)
 
 
 def _percent_resident_warps(found: Simulation) -> float:
