@@ -39,7 +39,7 @@ from tilec.target.table import Target, load_target
 
 sys.path.insert(0, str(gpu_cases.ROOT / "docs"))
 
-from model_picture import CLASSES  # noqa: E402 the path is set above
+from model_picture import CLASSES
 
 SHOWN_UNITS = 3
 
@@ -82,8 +82,8 @@ def simulate_workload(case: Mapping[str, Any], target: Target, limit: float) -> 
         built = regret.build_variant(case, BASE, target.gpu)
     except CompileError as error:
         return {**line, "left_out": error.diagnostics[0].title}
-    compiled = {label: None for label in regret.list_measured(case)}
-    known = regret.read_workload(case, {**compiled, BASE: (regret.read_decisions(built), 0.0)})
+    refused = dict.fromkeys(regret.list_measured(case))
+    known = regret.read_workload(case, {**refused, BASE: (regret.read_decisions(built), 0.0)})
     if known.decided is None:
         return {**line, "left_out": f"not measured with today's decisions: {regret.describe_unmatched(known)}"}
     start = time.process_time()
@@ -123,7 +123,8 @@ def describe_simulation(found: Simulation, target: Target) -> dict[str, Any]:
     return {
         "simulated": found.seconds * 1e6 + launch, "cycles": found.cycles, "waves": found.waves,
         "busy": {unit: round(part, 3) for unit, part in measure_busy_units(found)[:SHOWN_UNITS]},
-        "missing": round(found.shares.missing, 3), "notes": found.notes,
+        "clock": found.clock_mhz,
+        "missing": round(found.missed / max(found.loaded, 1), 3), "notes": found.notes,
     }  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def copies(count: int) -> list[tuple[Instruction, Any]]:
     return [
         (step("mbarrier.init"), ((0, 64, 1, 1),)),
         (step("mbarrier.arrive", flag=True), ((0, 64, 1, 16384 * count),)),
-        *[(step("bulk.load", move="tma.load"), ((16384, at),))] * count,
+        *[(step("bulk.load", move="tma.load"), ((16384, 16384, at),))] * count,
         (step("mbarrier.wait", flag=True, writes=(0,)), ((0, 64, 1, 0),)),
     ]
 

@@ -30,6 +30,7 @@ _WARPGROUP = 4
 _PARKED = inf
 """When a warp goes on that waits for an arrival."""
 _SHARED_READS = "tp_smem_rd"
+_L2_PATHS = ("tp_gnic_rd", "tp_gnic_wr")
 _GLOBAL_LOADS = ("ld.global", "cp.async", "tma.load")
 _GLOBAL_STORES = ("st.global", "tma.store")
 
@@ -278,24 +279,30 @@ class Engine:
 
     # -- transfers -----------------------------------------------------------------------------------------------------
 
-    def _transfer_data(self, warp: state.Warp, instruction: Instruction, size: int, time: float) -> tuple[float, float]:
+    def _transfer_data(
+        self, warp: state.Warp, instruction: Instruction, size: int, time: float, moved: int | None = None
+    ) -> tuple[float, float]:
         """Occupy the ports of a transfer, L2 and DRAM; return when the last has passed it and when the data has
-        arrived."""
+        arrived. `moved` of its bytes pass L2 (None: all), the others are filled in."""
         kind = instruction.move
         assert kind is not None
         move: TransferCost = self.costs.move(kind, size)
         sm = warp.home.sm
         through = time
+        moved = size if moved is None else moved
         for port, cycles in move.ports:
+            if port in _L2_PATHS:
+                cycles *= moved / max(size, 1)
             through = max(through, self._occupy_port(sm, port, time, cycles))
             if port == _SHARED_READS and time < sm.ports["tensor"]:
                 sm.read_under_products += cycles
         first = time if not move.ports else max(time, sm.ports[move.ports[0][0]] - move.ports[0][1])
         if kind in _GLOBAL_LOADS or kind in _GLOBAL_STORES:
             shares = self.shares
-            through = max(through, self._occupy_port(sm, "l2", time, size / shares.l2))
-            fraction = shares.missing if kind in _GLOBAL_LOADS else shares.written
-            through = max(through, self._occupy_port(sm, "dram", time, size * fraction / shares.dram))
+            through = max(through, self._occupy_port(sm, "l2", time, moved / shares.l2))
+            is_load = kind in _GLOBAL_LOADS
+            fraction = shares.missing_by_step.get(instruction.pc, shares.missing) if is_load else shares.written
+            through = max(through, self._occupy_port(sm, "dram", time, moved * fraction / shares.dram))
         if self.draws and kind in ("tma.load", "tma.store"):
             self._draw_unit(sm, "copies" if kind == "tma.load" else "stores", instruction, first, through)
         return through, max(time + move.latency, through + move.base)
@@ -345,8 +352,8 @@ class Engine:
     def _bulk_load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         """Start bulk copies to one or several blocks, and queue their completion on mbarriers for when the bytes
         arrive."""
-        for size, places in detail:
-            _, arrival = self._transfer_data(warp, instruction, size, time)
+        for size, inside, places in detail:
+            _, arrival = self._transfer_data(warp, instruction, size, time, inside)
             for rank, holder, address in places:
                 if rank != warp.home.rank:
                     # Another block receives its copy of a multicast through its own ports.
@@ -368,8 +375,8 @@ class Engine:
     def _bulk_store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         """Start bulk stores, and note on the warp when shared memory has been read and the data written."""
         read, written = warp.bulk
-        for size, _ in detail:
-            through, arrival = self._transfer_data(warp, instruction, size, time)
+        for size, inside, _ in detail:
+            through, arrival = self._transfer_data(warp, instruction, size, time, inside)
             read, written = max(read, through), max(written, arrival)
         warp.bulk = read, written
         warp.home.last = max(warp.home.last, written)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -46,7 +46,7 @@ _CLOCK_TRIES = 3
 _SAME_CLOCK = 0.01
 """The difference of two clocks, as a fraction, below which nothing is replayed again."""
 _REREAD = 2
-"""How often the blocks of a wave load each byte, at least, if L2 is taken to deliver it from the half that is nearer."""
+"""How often a wave loads each byte, at least, if L2 is taken to deliver it from the half that is nearer."""
 Position = tuple[int, int, int]
 
 
@@ -88,6 +88,8 @@ class Simulation:
     tail: float
     """Cycles at the end in which some multiprocessors are idle, as an average."""
     loaded: float
+    missed: float
+    """Bytes that are loaded from DRAM, of `loaded`."""
     stored: float
     flops: float
     block: BlockTrace
@@ -131,7 +133,8 @@ def measure_tensor_share(found: Simulation) -> float:
 class _Recording:
     """What the emulator recorded of a launch. `total` clusters are simulated; `slots` are resident at a time on all
     multiprocessors, one in each of `seats`, and more where several share one. `clusters` are the recorded ones.
-    Blocks of the first wave load the fraction `missing` of their bytes from DRAM."""
+    Blocks of the first wave load the fraction `missing` of their bytes from DRAM, and of those of one step
+    `missing_by_step`."""
 
     launch: Launch
     costs: InstructionCosts
@@ -144,6 +147,7 @@ class _Recording:
     tiles: int
     """Tiles for each slot, with a dynamic tile scheduler; or else 0."""
     missing: float
+    missing_by_step: Mapping[int, float]
     skips_numbers: bool
     notes: tuple[str, ...]
 
@@ -181,7 +185,7 @@ def _record_launch(config: Launch, target: Target, blocks: int) -> _Recording:
         config, costs, seen.instructions, find_back_branches(seen.program),
         {number: cluster for number, cluster in seen.clusters.items() if number in chosen},
         total, slots, seats, len(chosen) if is_dynamic else 0,
-        _find_dram_fraction([watched.clusters[number] for number in wave]), seen.skips_numbers, tuple(notes),
+        *_find_dram_fractions([watched.clusters[number] for number in wave]), seen.skips_numbers, tuple(notes),
     )  # fmt: skip
 
 
@@ -195,7 +199,10 @@ def _replay_launch(recording: _Recording, clock_mhz: int, *, draws: bool) -> Sim
     l2_rate = costs.l2_bytes_per_cycle
     if recording.missing * _REREAD <= 1:
         l2_rate = max(l2_rate, costs.l2_shared_bytes_per_cycle)
-    shares = MemoryShares(l2_rate * scale, costs.dram_bytes_per_cycle * scale, recording.missing)
+    shares = MemoryShares(
+        l2_rate * scale, costs.dram_bytes_per_cycle * scale, recording.missing,
+        missing_by_step=recording.missing_by_step,
+    )  # fmt: skip
 
     def replay_clusters(
         cluster: Sequence[BlockTrace], resident: int, count: int, *, draw: bool = False
@@ -263,11 +270,17 @@ def _replay_launch(recording: _Recording, clock_mhz: int, *, draws: bool) -> Sim
         each = {number: float(sum(map(amount, cluster))) for number, cluster in recorded.items()}
         return sum(_interpolate_over_grid(config, total, slots, each).values())
 
+    def count_missed(block: BlockTrace) -> float:
+        """Return the bytes that a block loads from DRAM."""
+        fractions = recording.missing_by_step
+        read = sum(size * fractions.get(pc, recording.missing) for pc, size in block.loads.items())
+        return read / block.part
+
     return Simulation(
         launch=config, costs=costs, clock_mhz=clock_mhz, instructions=recording.instructions, first=result,
         shares=shares, cycles=cycles, blocks=total * size, active=recording.active, together=together,
-        waves=total / slots, tail=tail,
-        loaded=sum_over_grid(lambda block: block.loaded / block.part), stored=sum_over_grid(lambda block: block.stored),
+        waves=total / slots, tail=tail, loaded=sum_over_grid(lambda block: block.loaded / block.part),
+        missed=sum_over_grid(count_missed), stored=sum_over_grid(lambda block: block.stored),
         flops=sum_over_grid(lambda block: _count_flops(block, recording.instructions)),
         block=first[0], weight=weight, lengths=(shortest // size, longest // size),
         follows_numbers=not recording.skips_numbers, notes=list(recording.notes),
@@ -315,16 +328,21 @@ def _record_clusters(
     return made[0]
 
 
-def _find_dram_fraction(clusters: Sequence[Sequence[BlockTrace]]) -> float:
-    """Return the fraction of the bytes loaded by a wave that come from DRAM: each piece of memory once, then from L2.
-    It is 1 if no load is watched."""
-    blocks = [block for cluster in clusters for block in cluster]
-    pieces: dict[tuple[int, ...], int] = {}
-    watched = 0
-    for block in blocks:
-        pieces |= block.pieces
-        watched += block.watched
-    return min(1.0, sum(pieces.values()) / watched) if watched else 1.0
+def _find_dram_fractions(clusters: Sequence[Sequence[BlockTrace]]) -> tuple[float, dict[int, float]]:
+    """Return the fraction of the bytes loaded by a wave that come from DRAM, and that of each step: each piece of
+    memory once, with the load that is the first, then from L2. It is 1 if no load is watched."""
+    watched: dict[int, int] = {}
+    missed: dict[int, int] = {}
+    known: set[tuple[int, ...]] = set()
+    for block in (block for cluster in clusters for block in cluster):
+        for pc, size in block.watched.items():
+            watched[pc] = watched.get(pc, 0) + size
+        for key, (size, pc) in block.pieces.items():
+            if key not in known:
+                missed[pc] = missed.get(pc, 0) + size
+        known.update(block.pieces)
+    overall = min(1.0, sum(missed.values()) / sum(watched.values())) if any(watched.values()) else 1.0
+    return overall, {pc: min(1.0, missed.get(pc, 0) / size) for pc, size in watched.items() if size}
 
 
 def _count_flops(block: BlockTrace, instructions: Sequence[Instruction]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import field
 
 from tilec.simulate.record import BlockTrace, Entry
@@ -17,12 +18,13 @@ Cause = str
 @dataclass(slots=True)
 class MemoryShares:
     """One multiprocessor's share of common resources: bytes per cycle of L2 and DRAM, and the fractions of loaded
-    (`missing`) and stored (`written`) bytes that DRAM moves."""
+    (`missing`) and stored (`written`) bytes that DRAM moves. `missing_by_step` is that of the loads of one step."""
 
     l2: float
     dram: float
     missing: float = 1.0
     written: float = 1.0
+    missing_by_step: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)

@@ -159,9 +159,9 @@ def format_summary(found: Simulation, name: str, target: str, predicted: float |
         used = show_share(rate / peak)
         yield f"  {rate:,.0f} TFLOP/s in products, {used} of the {peak:,.0f} that the tensor cores could do"
     l2 = found.loaded / found.seconds / 1e9
-    dram = found.loaded * found.shares.missing / found.seconds / 1e9
+    dram = found.missed / found.seconds / 1e9
     stored = found.stored / found.seconds / 1e9
-    shared = show_share(1 - found.shares.missing)
+    shared = show_share(1 - found.missed / max(found.loaded, 1e-9))
     yield f"  {l2:,.0f} GB/s loaded, of which {dram:,.0f} from DRAM ({shared} shared by a wave)"
     yield f"  {stored:,.0f} GB/s stored"
     for note in found.notes:

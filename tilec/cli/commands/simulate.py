@@ -75,7 +75,8 @@ def simulate(
     """Compile a kernel and say how many cycles its PTX takes, and where they go.
 
     The emulator follows the warps of some blocks; their instructions are replayed through the schedulers, pipes, ports
-    and barriers of a multiprocessor at the prices of the target file. Tensors hold zeros or what --contents says, and no GPU is needed.
+    and barriers of a multiprocessor at the prices of the target file. Tensors hold zeros or what --contents says, and
+    no GPU is needed.
 
     FILE.ptx, of any compiler, is launched as `tilec emulate` does it, by --entry, --grid, --block, --cluster, --smem
     and --arg, on the machine that --target names.
