@@ -45,7 +45,7 @@ def simulate_build(
     `draws` keeps what a picture of the run needs.
     """
     check_contents((build.manifest,), contents or {})
-    kernel = build.work, build.manifest, build.ptx, build.entries
+    kernel = build.work, build.manifest, build.ptx, build.cubin, build.entries
     return _simulate_kernel(*kernel, target, sizes or {}, blocks, contents or {}, draws=draws)
 
 
@@ -55,7 +55,7 @@ def simulate_library(
     """Yield each kernel's name with its simulation, or with the reason why it cannot be simulated."""
     for plan, manifest in zip(library.plans, library.manifests, strict=True):
         own = {tensor.name: contents[tensor.name] for tensor in manifest.tensors if tensor.name in contents}
-        kernel = plan.work, manifest, library.ptx, library.entries
+        kernel = plan.work, manifest, library.ptx, library.cubin, library.entries
         try:
             yield manifest.entry, _simulate_kernel(*kernel, target, sizes, 0, own)
         except CompileError as error:
@@ -66,6 +66,7 @@ def _simulate_kernel(
     work: KernelState,
     manifest: Manifest,
     ptx: str,
+    cubin: bytes,
     entries: Sequence[EntryReport],
     target: Target,
     sizes: Mapping[str, int],
@@ -91,7 +92,7 @@ def _simulate_kernel(
     launch = Launch(
         ptx, manifest.entry, grid, manifest.block, manifest.cluster, manifest.dynamic_smem,
         tuple(emulate.build_launch_arguments(manifest, arguments)), resident,
-        _estimate_cluster_cycles(work, target, grid, manifest.cluster),
+        _estimate_cluster_cycles(work, target, grid, manifest.cluster), cubin,
     )  # fmt: skip
     with progress.report_during(f"simulating {manifest.entry}"):
         return simulate_launch(launch, target, read_clock(target).under_load, blocks=blocks, draws=draws)
@@ -128,12 +129,12 @@ def simulate_ptx(
     """
     name = emulate_ptx.find_entry(source, entry)
     machine = load_target(target)
-    reports = assemble_module(source.text, machine.ptx_target).entries
-    report = next(each for each in reports if each.name == name)
+    assembled = assemble_module(source.text, machine.ptx_target)
+    report = next(each for each in assembled.entries if each.name == name)
     smem = report.smem_bytes + geometry.dynamic_smem
     launch = Launch(
         source.text, name, geometry.grid, geometry.block, geometry.cluster, geometry.dynamic_smem, given.values,
-        _count_resident_blocks(machine, smem, report.registers, math.prod(geometry.block)),
+        _count_resident_blocks(machine, smem, report.registers, math.prod(geometry.block)), (), assembled.cubin,
     )  # fmt: skip
     try:
         with progress.report_during(f"simulating {name}"):

@@ -62,7 +62,12 @@ def _count_dram_bytes(found: Simulation) -> float:
 
 def _percent_dram(found: Simulation) -> float:
     """Return the bytes that DRAM moves, as a percentage of those that it could move in the time."""
-    return 100 * _count_dram_bytes(found) / found.seconds / (found.costs.dram_bytes_per_cycle * found.costs.clock_mhz * 1e6)
+    return (
+        100
+        * _count_dram_bytes(found)
+        / found.seconds
+        / (found.costs.dram_bytes_per_cycle * found.costs.clock_mhz * 1e6)
+    )
 
 
 def _percent_resident_warps(found: Simulation) -> float:
@@ -87,6 +92,14 @@ def _build_executed_counter(wanted: Callable[[Instruction], bool]) -> Callable[[
         return issued * _count_equivalent_blocks(found)
 
     return count_executed
+
+
+def _count_special(found: Simulation) -> float:
+    """Return the grid's warp instructions on the unit of special functions: the time for which the recorded block holds
+    it, scaled, by that of one."""
+    pipes = ((found.instructions[pc].pipe, warps) for pc, warps in found.block.counts.items())
+    held = sum(pipe.cycles * warps for pipe, warps in pipes if pipe is not None and pipe.name == "xu")
+    return held / found.costs.pipe("mufu").cycles * _count_equivalent_blocks(found)
 
 
 def _select_products(*words: str) -> Callable[[Instruction], bool]:
@@ -180,7 +193,7 @@ _PLAIN_COUNTERS: tuple[tuple[str, Unit, Callable[[Simulation], float]], ...] = (
     (
         "sm__inst_executed_pipe_xu.sum",
         "inst",
-        _build_executed_counter(lambda i: i.pipe is not None and i.pipe.name == "xu"),
+        _count_special,
     ),
     (
         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
@@ -213,6 +226,7 @@ _STALLS: tuple[tuple[str, Unit], ...] = (
 )
 _CAUSE_REASONS: dict[Cause, StallReason] = {
     "scheduler": "not_selected",
+    "the assembler's schedule": "wait",
     "fp32 arithmetic": "wait",
     "integer arithmetic": "wait",
     "special functions": "short_scoreboard",

@@ -22,6 +22,7 @@ from tilec.emu.machine.steps import Recorder as Listener
 from tilec.simulate.costs import InstructionCosts
 from tilec.simulate.engine import Engine
 from tilec.simulate.instructions import Instruction, find_back_branches
+from tilec.simulate.machine_code import read_machine_lines
 from tilec.simulate.record import MAX_ENTRIES, BlockRecorder, BlockTrace
 from tilec.simulate.state import MemoryShares, ReplayResult
 from tilec.support.records import dataclass
@@ -64,6 +65,8 @@ class Launch:
     resident: int
     work: tuple[float, ...] = ()
     """The work of each cluster, in any unit; empty if unknown."""
+    cubin: bytes = b""
+    """The machine code; empty if unknown."""
 
 
 @dataclass(slots=True)
@@ -263,6 +266,10 @@ def _replay_launch(recording: _Recording, clock_mhz: int, *, draws: bool) -> Sim
         made = _interpolate_over_grid(config, total, slots, {n: float(lengths[n]) for n in durations})
         weight = sum(made.values()) / lengths[typical]
 
+    # What idle multiprocessors leave of L2 and DRAM at the end, the others have.
+    relief = tail * min(max(result.held.get("dram", 0.0), result.held.get("l2", 0.0)) / result.cycles, 1.0)
+    cycles, tail = cycles - relief, tail - relief
+
     def sum_over_grid(amount: Callable[[BlockTrace], float]) -> float:
         """Return a block's amount summed over the whole grid, extrapolated from the recorded clusters."""
         if is_uniform:
@@ -313,11 +320,12 @@ def _record_clusters(
     """Run these clusters in the emulator and return their recorder: `whole` ones are recorded, those of `wave` only
     watched."""
     made: list[BlockRecorder] = []
+    lines = read_machine_lines(config.cubin, config.entry)
     numbers = sorted({*whole, *wave})
 
     def create_recorder(program: Program) -> Listener:
         """Return the new recorder of the launch, and keep it in `made`."""
-        made.append(BlockRecorder(program, costs, whole, numbers, _WATCHED_BYTES))
+        made.append(BlockRecorder(program, costs, whole, numbers, _WATCHED_BYTES, lines))
         return made[0]
 
     launch(

@@ -13,6 +13,7 @@ from tilec.emu.machine.steps import Step
 from tilec.emu.tcgen05.instruction_descriptor import PRODUCT_K
 from tilec.ptx.module import Imm, Vector
 from tilec.simulate.costs import InstructionCosts, PipeCost
+from tilec.simulate.machine_code import MachineLines, MachineStep, count_machine_steps
 from tilec.simulate.machine_operations import find_machine_operations
 from tilec.support.records import dataclass
 from tilec.target.names import InstructionKind
@@ -49,6 +50,8 @@ class Instruction:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     issue: float = 1.0
+    spacing: float = 0.0
+    """Cycles until its warp may issue the next instruction, if more than those that it issues."""
     pipe: PipeCost | None = None
     move: InstructionKind | None = None
     number: int = 0
@@ -63,9 +66,44 @@ class Instruction:
         return f"line {self.line}" if self.line else f"PTX line {self.ptx_line}"
 
 
-def build_instructions(program: Program, costs: InstructionCosts) -> tuple[Instruction, ...]:
-    """Return a kernel's instructions as a replay sees them, one for each step. Arithmetic that the assembler computes
-    once, before a loop or for several instructions, costs nothing."""
+def build_instructions(
+    program: Program, costs: InstructionCosts, lines: MachineLines | None = None
+) -> tuple[Instruction, ...]:
+    """Return a kernel's instructions as a replay sees them, one for each step: at the cost of their machine code, given
+    by the `lines` of the PTX. Without it, arithmetic that the assembler computes once, before a loop or for several
+    instructions, is taken to cost nothing."""
+    made = _classify_steps(program, costs)
+    if not lines:
+        return made
+    steps = program.steps
+    found = count_machine_steps(steps, lines, [instruction.deed == "free" for instruction in made])
+    return tuple(
+        _apply_machine_code(one, machine, costs) if steps[one.pc].control is None or one.deed != "plain" else one
+        for one, machine in zip(made, found, strict=True)
+    )
+
+
+def _apply_machine_code(one: Instruction, machine: MachineStep | None, costs: InstructionCosts) -> Instruction:
+    """Return an instruction at the cost of its machine code: arithmetic, loads and stores; others stay as they are. The
+    stall counts are its distance to the next one, so that no later one waits for a result of fixed latency."""
+    if one.deed not in ("plain", "load", "store"):
+        return one
+    if machine is None:
+        return one if one.deed != "plain" else replace(one, deed="free", issue=0.0, pipe=None)
+    if one.pipe is not None and one.pipe.name == "tensor":
+        return replace(one, spacing=machine.stalls)
+    pipe = None
+    if one.deed == "plain":
+        special, integer, floating = (costs.pipe(unit) for unit in ("mufu", "integer", "elementwise"))
+        held = (special, machine.special), (integer, machine.integer), (floating, machine.floating)
+        unit, times = max(held, key=lambda one: one[0].cycles * one[1])
+        latency = unit.latency if unit is special else 0.0
+        pipe = replace(unit, cycles=unit.cycles * times, latency=latency) if times else None
+    return replace(one, issue=machine.issued, spacing=machine.stalls, pipe=pipe)
+
+
+def _classify_steps(program: Program, costs: InstructionCosts) -> tuple[Instruction, ...]:
+    """Return a kernel's instructions by their opcodes and operands alone."""
     numbers: dict[RegisterIndex, int] = {}
     computed = _find_loop_invariants(program.steps) | _find_repeated_steps(program.steps)
     made = []
@@ -80,7 +118,9 @@ def build_instructions(program: Program, costs: InstructionCosts) -> tuple[Instr
         file, line = ("", 0) if step.location is None else (step.location.file, step.location.line)
         text, ptx_line, flops = step.instruction.opcode, step.instruction.line, _count_flops(step)
         made.append(
-            Instruction(pc, text, file, line, ptx_line, deed, reads, writes, issue, pipe, move, number, flops, flag)
+            Instruction(
+                pc, text, file, line, ptx_line, deed, reads, writes, issue, 0.0, pipe, move, number, flops, flag
+            )
         )
     return tuple(made)
 

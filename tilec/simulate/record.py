@@ -20,6 +20,7 @@ from tilec.ptx.module import Address, Imm, Operand, TensorAddress
 from tilec.simulate import instructions
 from tilec.simulate.control_slice import skip_numbers
 from tilec.simulate.costs import InstructionCosts
+from tilec.simulate.machine_code import MachineLines
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 
@@ -80,7 +81,7 @@ class BlockTrace:
 
 class BlockRecorder:
     """Records the clusters numbered in `whole`; any other cluster is followed until a block has loaded `most_bytes`.
-    `numbers` are all clusters that run, in order."""
+    `numbers` are all clusters that run, in order; `lines` is the machine code by lines of the PTX."""
 
     def __init__(
         self,
@@ -89,13 +90,14 @@ class BlockRecorder:
         whole: Collection[int],
         numbers: Sequence[int] = (0,),
         most_bytes: int = 0,
+        lines: MachineLines | None = None,
     ) -> None:
         self.program = program
         self.numbers = numbers
         self.whole = frozenset(whole)
         self.most_bytes = most_bytes
         self._is_whole = True
-        self.instructions = instructions.build_instructions(program, costs)
+        self.instructions = instructions.build_instructions(program, costs, lines)
         self.skips_numbers = skip_numbers(program)
         self.loops = instructions.find_back_branches(program)
         self.looks = [self._select_reader(instruction) for instruction in self.instructions]

@@ -30,13 +30,15 @@ class MemoryShares:
 @dataclass(slots=True, eq=False)
 class Sm:
     """One multiprocessor: when each scheduler, pipe and port is free again, and how long they were held.
-    `read_under_products` are cycles of shared-memory reads during products, which delay the next product."""
+    `read_under_products` are cycles of shared-memory reads during products, which delay the next product;
+    `waiting_writes` are those of writes."""
 
     issue: list[float] = field(default_factory=lambda: [0.0] * SCHEDULERS)
     pipes: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0] * SCHEDULERS))
     ports: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     held: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     read_under_products: float = 0.0
+    waiting_writes: float = 0.0
     warps: int = 0
 
 
