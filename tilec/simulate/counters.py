@@ -1,6 +1,6 @@
 """The results of a simulation, under the names of Nsight Compute's metrics.
 
-A GPU profile counts machine instructions; the simulation counts PTX instructions that issue. It models no cache but the
+Both count machine instructions, the simulation as often as the PTX that they come from runs. It models no cache but the
 sharing of loads by the blocks of a wave. docs/nsight.md says which counters correspond, and how closely.
 """
 

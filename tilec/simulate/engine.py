@@ -33,6 +33,10 @@ _HELD_BY_PRODUCTS = 1.0
 """Cycles that an instruction issues for longer while a wgmma reads and writes its sums in the registers of the same
 quarter. Nsight Compute counts 0.98 and 0.94 such stalls (dispatch_stall) an instruction, of the time that tensor cores
 are busy, in flash_attention with heads of 128 and of 64 on an H200 of 2026-11-26."""
+_LENT_CYCLES = 2000.0
+"""How long multiprocessors lend each other their shares of DRAM, as they are not in step: two latencies of it, and
+no more than a tenth of the time since the start, when they are."""
+_LENT_PART = 0.1
 _SHARED_READS = "tp_smem_rd"
 _SHARED_WRITES = "tp_smem_wr"
 _CYCLES_OF_WRITES = 0.5
@@ -321,7 +325,7 @@ class Engine:
             through = max(through, self._occupy_port(sm, "l2", time, moved / shares.l2))
             is_load = kind in _GLOBAL_LOADS
             fraction = shares.missing_by_step.get(instruction.pc, shares.missing) if is_load else shares.written
-            through = max(through, self._occupy_port(sm, "dram", time, moved * fraction / shares.dram))
+            through = max(through, self._occupy_dram(sm, time, moved * fraction / shares.dram))
         if self.draws and kind in ("tma.load", "tma.store"):
             self._draw_unit(sm, "copies" if kind == "tma.load" else "stores", instruction, first, through)
         return through, max(time + move.latency, through + move.base)
@@ -332,6 +336,16 @@ class Engine:
         sm.ports[port] = start + cycles
         sm.held[port] += cycles
         return start + cycles
+
+    def _occupy_dram(self, sm: state.Sm, time: float, cycles: float) -> float:
+        """Occupy a multiprocessor's share of DRAM, and return when the bytes have passed it. What it has lately left of
+        its share to others, these leave to it now; at the start, when all are in step, that is nothing."""
+        free = sm.ports["dram"]
+        lent = min(_LENT_CYCLES, time * _LENT_PART) if free else 0.0
+        start = max(time - lent, free)
+        sm.ports["dram"] = start + cycles
+        sm.held["dram"] += cycles
+        return max(time, start + cycles)
 
     def _load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         """Start the transfer of a load; the registers it writes are ready when the bytes arrive."""
