@@ -12,7 +12,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -115,14 +115,14 @@ def simulate_launch(
 ) -> Simulation:
     """Return the simulation of a launch on the target, extrapolated to the grid, or to `blocks` blocks if that is not
     0. `find_clock` returns the clock in MHz with tensor cores busy for a fraction of the time."""
-    recording = _record_launch(config, target, blocks)
+    recording = replace(_record_launch(config, target, blocks), draws=draws)
     has_products = any(instruction.flops for instruction in recording.instructions)
-    found = _replay_launch(recording, find_clock(_FIRST_TENSOR_SHARE if has_products else 0.0), draws=draws)
+    found = _replay_launch(recording, find_clock(_FIRST_TENSOR_SHARE if has_products else 0.0))
     for _ in range(_CLOCK_TRIES):
         clock = find_clock(measure_tensor_share(found))
         if abs(clock / found.clock_mhz - 1) <= _SAME_CLOCK:
             break
-        found = _replay_launch(recording, clock, draws=draws)
+        found = _replay_launch(recording, clock)
     return found
 
 
@@ -134,7 +134,7 @@ def measure_tensor_share(found: Simulation) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Recording:
-    """What the emulator recorded of a launch. `total` clusters are simulated; `slots` are resident at a time on all
+    """The recording of a launch by the emulator. `total` clusters are simulated; `slots` are resident at a time on all
     multiprocessors, one in each of `seats`, and more where several share one. `clusters` are the recorded ones.
     Blocks of the first wave load the fraction `missing` of their bytes from DRAM, and of those of one step
     `missing_by_step`."""
@@ -153,6 +153,8 @@ class _Recording:
     missing_by_step: Mapping[int, float]
     skips_numbers: bool
     notes: tuple[str, ...]
+    draws: bool = False
+    """True if the replay keeps what a picture of it needs."""
 
     @property
     def active(self) -> int:
@@ -192,7 +194,7 @@ def _record_launch(config: Launch, target: Target, blocks: int) -> _Recording:
     )  # fmt: skip
 
 
-def _replay_launch(recording: _Recording, clock_mhz: int, *, draws: bool) -> Simulation:
+def _replay_launch(recording: _Recording, clock_mhz: int) -> Simulation:
     """Replay what was recorded with multiprocessors at this clock, and extrapolate to the grid."""
     config, costs, recorded = recording.launch, recording.costs, recording.clusters
     total, slots, seats, tiles = recording.total, recording.slots, recording.seats, recording.tiles
@@ -234,7 +236,7 @@ def _replay_launch(recording: _Recording, clock_mhz: int, *, draws: bool) -> Sim
         waves = max(1, -(-count // slots))
         together = max(1, min(config.resident, -(-count // seats)))
         rounds = _count_rounds(waves, longest * together) if first[0].length <= MAX_ENTRIES else 1
-        result = replay_clusters(first, together, together * rounds, draw=draws)
+        result = replay_clusters(first, together, together * rounds, draw=recording.draws)
         each = _measure_wave(result, together, rounds)
         last = count - (waves - 1) * slots
         cycles, tail = result.cycles + (waves - rounds) * each, 0.0
@@ -254,7 +256,7 @@ def _replay_launch(recording: _Recording, clock_mhz: int, *, draws: bool) -> Sim
         for number, cluster in recorded.items():
             known = next((n for n in results if lengths[n] == lengths[number]), None)
             if known is None:
-                results[number] = replay_clusters(cluster, together, together, draw=draws and not results)
+                results[number] = replay_clusters(cluster, together, together, draw=recording.draws and not results)
                 durations[number] = results[number].cycles
             else:
                 durations[number] = durations[known]

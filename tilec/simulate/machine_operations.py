@@ -14,7 +14,7 @@ from tilec.support.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MachineOperations:
-    """How many machine instructions issue, and how many of them use the unit of special functions."""
+    """Counts of the machine instructions that issue, and of those that use the unit of special functions."""
 
     issued: int
     special: int
