@@ -55,7 +55,8 @@ def test_what_the_assembler_merges_and_expands() -> None:
 def test_copies_of_an_unrolled_loop_count_as_one() -> None:
     steps, built = read_code(
         "mov.u32 %r2, 0;\nL:\nld.global.f32 %f3, [%rd2+2048];\nfma.rn.f32 %f1, %f3, %f2, %f1;\n"
-        "add.u64 %rd2, %rd2, 512;\nadd.u32 %r2, %r2, 1;\nsetp.lt.u32 %p1, %r2, 4096;\n@%p1 bra L;\nst.global.f32 [%rd2], %f1;\n"
+        "add.u64 %rd2, %rd2, 512;\nadd.u32 %r2, %r2, 1;\nsetp.lt.u32 %p1, %r2, 4096;\n@%p1 bra L;\n"
+        "st.global.f32 [%rd2], %f1;\n"
     )
     load, product = steps[5:7]
     assert load is not None and 0.9 < load.issued < 1.5
