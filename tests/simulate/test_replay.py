@@ -98,15 +98,15 @@ def test_bulk_copies_take_a_latency_and_their_bytes() -> None:
 
 
 def test_a_share_of_dram_that_was_left_to_others_is_given_back() -> None:
-    """A copy of 16 KiB at 16 bytes a cycle takes 1024 cycles. The second one comes 20,600 cycles later, when the share
-    has been left to others for more than 2000, and waits for nothing; it would wait for 1024 at once."""
+    """A copy of 16 KiB at 16 bytes a cycle takes 1024 cycles. The second one comes 100,000 cycles later, when the
+    share has been left to others for more than 2000, and waits for nothing; it would wait for 1024 at once."""
     shares = MemoryShares(1e9, 16.0)
     first, second = copies(1), copies(1)
     then = [*second[1:-1], (second[-1][0], ((0, 64, 1, 1),))]
     alone = replay([first], shares).cycles
     assert alone == 2 + 1024 + 1049
-    later = replay([[*first, (step(spacing=20_000.0), None), *then]], shares).cycles
-    assert later == pytest.approx(alone + 20_000 + COSTS.move("tma.load", 16384).latency, abs=60)
+    later = replay([[*first, (step(spacing=100_000.0), None), *then]], shares).cycles
+    assert later == pytest.approx(alone + 100_000 + COSTS.move("tma.load", 16384).latency, abs=60)
 
 
 def test_an_arrival_takes_its_time() -> None:

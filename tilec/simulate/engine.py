@@ -35,8 +35,8 @@ quarter. Nsight Compute counts 0.98 and 0.94 such stalls (dispatch_stall) an ins
 are busy, in flash_attention with heads of 128 and of 64 on an H200 of 2026-11-26."""
 _LENT_CYCLES = 2000.0
 """How long multiprocessors lend each other their shares of DRAM, as they are not in step: two latencies of it, and
-no more than a tenth of the time since the start, when they are."""
-_LENT_PART = 0.1
+no more than this part of the time since the start, when they are."""
+_LENT_PART = 0.02
 _SHARED_READS = "tp_smem_rd"
 _SHARED_WRITES = "tp_smem_wr"
 _CYCLES_OF_WRITES = 0.5
