@@ -26,10 +26,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import gpu_cases
+import gpu_inputs
 import numpy as np
 import regret
 from model import gpu_of
-from regret import BASE, gpu_cases
+from regret import BASE
 
 from tilec.driver import build as driver, simulate
 from tilec.simulate.grid import Simulation
@@ -55,8 +57,8 @@ def make_contents(case: Mapping[str, Any], built: driver.Build) -> dict[str, int
     """Return the elements of the tensors of 32-bit integers that a kernel reads: lengths, lists and places in memory.
     Those that were random in the measurement are other random numbers here."""
     kernel, constants = regret.find_kernel(case)
-    found = gpu_cases.gpu_inputs.known_contents(kernel, constants)
-    recipes = gpu_cases.gpu_inputs.recipes(kernel, constants)
+    found = gpu_inputs.known_contents(kernel, constants)
+    recipes = gpu_inputs.recipes(kernel, constants)
     generator = np.random.default_rng(0)
     for tensor in built.manifest.tensors:
         recipe = recipes.get(tensor.name, {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.emu.launcher import Program
+from tilec.emu.machine.decode import Program
 from tilec.ptx.assemble import assemble_module
 from tilec.ptx.parse import parse_module
 from tilec.simulate.costs import InstructionCosts

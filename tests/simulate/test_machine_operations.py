@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from tilec.emu.launcher import Program
+from tilec.emu.machine.decode import Program
 from tilec.ptx.assemble import assemble_module
 from tilec.ptx.module import Imm, Instruction, Reg
 from tilec.ptx.parse import parse_module
