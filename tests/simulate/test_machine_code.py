@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilec.emu import launcher  # noqa: F401 it registers the decoders
 from tilec.emu.machine.decode import Program
 from tilec.ptx.assemble import assemble_module
 from tilec.ptx.parse import parse_module

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from tilec.emu import launcher  # noqa: F401 it registers the decoders
 from tilec.emu.machine.decode import Program
 from tilec.ptx.assemble import assemble_module
 from tilec.ptx.module import Imm, Instruction, Reg
