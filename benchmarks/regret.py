@@ -107,21 +107,31 @@ def is_decision(label: str) -> bool:
 def compile_variant(case: Mapping[str, Any], label: str, gpu: str | None) -> tuple[dict[str, str], float] | None:
     """Return the decisions of a variant and its predicted microseconds; None where the compiler refuses it."""
     kernel, constants = find_kernel(case)
-    source = SourceFile(Path(kernel).name, (gpu_cases.ROOT / kernel).read_text(encoding="utf-8"))
-    words = "" if label.startswith(BASE) else label.removesuffix(f" ({BASE})")
-    sizes = {name: int(size) for name, size in gpu_cases.gpu_inputs.SCALARS.get(kernel, {}).items() if size >= 1}
     try:
-        options = replace(gpu_cases.options_of(words, constants), gpu=gpu)
-        built = driver.build_kernel(source, options, driver.Observer())
-        report = driver.build_report(built, sizes, gpu_cases.gpu_inputs.known_contents(kernel, constants))
+        built = build_variant(case, label, gpu)
+        report = driver.build_report(built, find_sizes(kernel), gpu_cases.gpu_inputs.known_contents(kernel, constants))
     except (CompileError, gpu_cases.click.ClickException):
         return None
-    decisions = {
-        what: chosen
-        for what, chosen in gpu_cases.describe_decisions(built).items()
-        if chosen not in UNRECORDED.get(what, ())
-    }
-    return decisions, report.at(report.predicted)
+    return read_decisions(built), report.at(report.predicted)
+
+
+def build_variant(case: Mapping[str, Any], label: str, gpu: str | None) -> driver.Build:
+    """Compile a variant of a measured kernel; raise an error where the compiler refuses it."""
+    kernel, constants = find_kernel(case)
+    source = SourceFile(Path(kernel).name, (gpu_cases.ROOT / kernel).read_text(encoding="utf-8"))
+    words = "" if label.startswith(BASE) else label.removesuffix(f" ({BASE})")
+    return driver.build_kernel(source, replace(gpu_cases.options_of(words, constants), gpu=gpu), driver.Observer())
+
+
+def find_sizes(kernel: str) -> dict[str, int]:
+    """Return the sizes that a kernel of the workloads learns at launch."""
+    return {name: int(size) for name, size in gpu_cases.gpu_inputs.SCALARS.get(kernel, {}).items() if size >= 1}
+
+
+def read_decisions(built: driver.Build) -> dict[str, str]:
+    """Return the decisions of a build that files of results record."""
+    decisions = gpu_cases.describe_decisions(built)
+    return {what: chosen for what, chosen in decisions.items() if chosen not in UNRECORDED.get(what, ())}
 
 
 def find_kernel(case: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

@@ -151,3 +151,26 @@ def test_simulate_shows_the_warnings_of_the_build(capfd: pytest.CaptureFixture[s
     )
     assert tilec("simulate", "k.tl") == 0
     assert "warning[unused-parameter]" in capfd.readouterr().err
+
+
+def test_contents_of_tensors_say_how_long_loops_run(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("k.tl").write_text(
+        "import tilelang.language as T\n\n\n@T.prim_func\n"
+        "def total(A: T.Tensor((4096, 128), 'float32'), n: T.Tensor((1,), 'int32'), B: T.Tensor((128,), 'float32')):\n"
+        "    with T.Kernel(1, threads=128) as bx:\n        s = T.alloc_fragment((128,), 'float32')\n"
+        "        T.clear(s)\n        for k in T.serial(n[0]):\n"
+        "            for i in T.Parallel(128):\n                s[i] += A[k, i]\n        T.copy(s, B)\n"
+    )
+    cycles = []
+    for length in (0, 16, 64):
+        assert tilec("simulate", "k.tl", "--contents", f"n={length}") == 0
+        found = re.search(r"([\d,]+) cycles", capfd.readouterr().out)
+        assert found is not None
+        cycles.append(int(found[1].replace(",", "")))
+    assert cycles[2] - cycles[0] > 3 * (cycles[1] - cycles[0]) > 0
+    assert tilec("report", "k.tl", "--counters", "--contents", "n=64") == 0
+    lines = [line.split() for line in capfd.readouterr().out.splitlines()]
+    (counted,) = (line[0] for line in lines if line[-1:] == ["sm__cycles_elapsed.max"])
+    assert int(counted.replace(",", "")) == cycles[2]
+    assert tilec("simulate", "k.tl", "--contents", "A=1") == 1
+    assert "A is no tensor of integers that the kernel only reads" in capfd.readouterr().err

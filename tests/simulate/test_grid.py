@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tilec.driver import build as driver, simulate
-from tilec.simulate.grid import Simulation
+from tilec.emu.tma.tensormap import MapLayout
+from tilec.simulate.grid import Simulation, _find_dram_fractions, _find_steady_loop, measure_tensor_share
+from tilec.simulate.record import BlockTrace, count_bytes_inside
 from tilec.support import files
 from tilec.support.options import CompileOptions
 from tilec.target.table import load_target
@@ -34,6 +36,57 @@ def test_multicast_loads_once_what_a_cluster_shares() -> None:
     assert shared.cycles < alone.cycles
 
 
+def test_the_clock_is_that_of_the_load() -> None:
+    target = load_target("sm_90a")
+    free, light, tensor = (target.limit(f"{load}_clock_mhz") for load in ("free", "light", "tensor"))
+    assert simulated("vector_add.tl", {"N": 1 << 16}).clock_mhz == free
+    short = simulated("gemm.tl", {"M": 256, "N": 256, "K": 256})
+    assert measure_tensor_share(short) < 0.02 and short.clock_mhz == free
+    busy = simulated("gemm.tl", {"M": 1408, "N": 1536, "K": 4096})
+    assert tensor < busy.clock_mhz < light
+    assert busy.seconds == pytest.approx(busy.cycles / busy.clock_mhz / 1e6)
+
+
+def test_no_wave_passes_more_bytes_than_memory_does() -> None:
+    """Three tensors of 64 MiB: DRAM moves so many bytes a second, whatever the clock of multiprocessors."""
+    target, found = load_target("sm_90a"), simulated("vector_add.tl", {"N": 1 << 24})
+    least = 3 * 4 * (1 << 24) / (target.limit("dram_bytes_per_cycle") * target.limit("clock_mhz") * 1e6)
+    assert found.waves > 4 and found.clock_mhz > target.limit("clock_mhz")
+    assert least < found.seconds < 1.1 * least
+
+
+def test_a_loop_that_has_ended_says_nothing_of_what_follows() -> None:
+    """Of a block whose beginning is recorded: five of five passes by one branch, six of a hundred by another."""
+    warp = [(1, None)] * 5 + [(2, None)] * 6
+    block = BlockTrace((0, 0, 0), [warp], passes={(0, 1): 5, (0, 2): 100})
+    assert _find_steady_loop(block, frozenset({1, 2})) == (0, 2, 4, 100.0)
+
+
+def test_each_step_has_its_own_share_of_dram() -> None:
+    """Two blocks: step 1 loads what both need, step 2 rows of their own, step 3 a row that step 2 has loaded."""
+    blocks = [
+        BlockTrace(
+            (number, 0, 0), [], watched={1: 64, 2: 128, 3: 32},
+            pieces={(0,): (64, 1), (10 + number,): (96, 2), (20 + number,): (32, 2)},
+        )
+        for number in range(2)
+    ]  # fmt: skip
+    overall, by_step = _find_dram_fractions([[block] for block in blocks])
+    assert by_step == {1: 0.5, 2: 1.0, 3: 0.0}
+    assert overall == (64 + 2 * 128) / (2 * (64 + 128 + 32))
+    assert _find_dram_fractions([[BlockTrace((0, 0, 0), [])]]) == (1.0, {})
+
+
+def test_what_lies_outside_of_a_tensor_is_not_moved() -> None:
+    """A box of 64 rows of 128 bytes; the tensor has 16 rows."""
+    box = MapLayout(0, "float16", 128, "zero", (8192, 16), (16384,), (64, 64), (1, 1))
+    assert box.box_bytes == 64 * 128
+    assert count_bytes_inside(box, (0, 0)) == count_bytes_inside(box, (128, 0)) == 16 * 128
+    assert count_bytes_inside(box, (8160, 8)) == 8 * 64
+    assert count_bytes_inside(box, (0, -4)) == 16 * 128
+    assert count_bytes_inside(box, (0, 16)) == 0
+
+
 @pytest.mark.some(1)
 @pytest.mark.parametrize("size", [2048, 4096])
 def test_tiles_that_are_asked_for_are_all_done(size: int) -> None:
@@ -46,7 +99,7 @@ def test_tiles_that_are_asked_for_are_all_done(size: int) -> None:
     assert found.flops == pytest.approx(2 * size * size * 256, rel=1e-6)
     assert not found.follows_numbers
     # Neighbours load the same rows and columns.
-    assert found.shares.missing < 0.5
+    assert found.missed < 0.5 * found.loaded
     one = simulated("gemm.tl", {**sizes, "M": 256, "N": 256}, target="sm_100a")
     assert found.cycles < tiles * one.cycles
 

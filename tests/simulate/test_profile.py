@@ -59,6 +59,11 @@ def test_numbers_of_any_locale(written: str, meant: float) -> None:
     assert read_profile(text)[0].metrics == {"a__b.sum": meant}
 
 
+def test_rates_are_of_a_second() -> None:
+    text = '"Kernel Name","a__b.per_second","c__d.per_second"\n"","Ghz","Tbyte/s"\n"k","1.6","4.1"\n'
+    assert read_profile(text)[0].metrics == pytest.approx({"a__b.per_second": 1.6e9, "c__d.per_second": 4.1e12})
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

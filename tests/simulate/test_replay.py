@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def copies(count: int) -> list[tuple[Instruction, Any]]:
     return [
         (step("mbarrier.init"), ((0, 64, 1, 1),)),
         (step("mbarrier.arrive", flag=True), ((0, 64, 1, 16384 * count),)),
-        *[(step("bulk.load", move="tma.load"), ((16384, at),))] * count,
+        *[(step("bulk.load", move="tma.load"), ((16384, 16384, at),))] * count,
         (step("mbarrier.wait", flag=True, writes=(0,)), ((0, 64, 1, 0),)),
     ]
 
@@ -96,10 +97,50 @@ def test_bulk_copies_take_a_latency_and_their_bytes() -> None:
     assert replay([copies(1)], MemoryShares(1e9, 16.0, missing=0.5)).cycles == 2 + 512 + 1049
 
 
+def test_a_share_of_dram_that_was_left_to_others_is_given_back() -> None:
+    """A copy of 16 KiB at 16 bytes a cycle takes 1024 cycles. The second one comes 100,000 cycles later, when the
+    share has been left to others for more than 2000, and waits for nothing; it would wait for 1024 at once."""
+    shares = MemoryShares(1e9, 16.0)
+    first, second = copies(1), copies(1)
+    then = [*second[1:-1], (second[-1][0], ((0, 64, 1, 1),))]
+    alone = replay([first], shares).cycles
+    assert alone == 2 + 1024 + 1049
+    later = replay([[*first, (step(spacing=100_000.0), None), *then]], shares).cycles
+    assert later == pytest.approx(alone + 100_000 + COSTS.move("tma.load", 16384).latency, abs=60)
+
+
 def test_an_arrival_takes_its_time() -> None:
     waiter = [(step("mbarrier.init"), ((0, 64, 1, 1),)), (step("mbarrier.wait", flag=True), ((0, 64, 1, 0),))]
     other = [(step(), None)] * 10 + [(step("mbarrier.arrive"), ((0, 64, 1, 0),))]
     assert replay([waiter, other]).cycles == 10 + COSTS.mbarrier
+
+
+def test_products_slow_down_the_arithmetic_of_other_warps() -> None:
+    """Each instruction that issues while a wgmma runs, of 128 cycles here, takes a cycle more."""
+    group = [(step("wgmma", number=256), None), (step("wgmma.commit"), None), (step("wgmma.wait"), None)]
+    arithmetic = [(step(), None)] * 40
+    none: list[tuple[Instruction, Any]] = []
+    alone = replay([none] * 4 + [arithmetic])
+    beside = replay([*[group] * 4, arithmetic])
+    assert alone.lifetime[4] == 40
+    assert beside.lifetime[4] == pytest.approx(2 * 40, abs=4)  # it waits for three warps of the group to issue
+
+
+def test_the_next_instruction_waits_for_the_assemblers_stall_count() -> None:
+    found = replay([[(step(spacing=4.0), None)] * 10])
+    assert found.cycles == 40
+    assert sum(cycles for (_, _, cause), cycles in found.stalls.items() if "assembler" in cause) == 30
+    # Another warp of the same scheduler issues in between.
+    assert replay([[(step(spacing=4.0), None)] * 10] * 5).cycles == 41
+
+
+def test_writes_to_shared_memory_delay_products_that_leave_no_room() -> None:
+    """Products of 32 cycles that read shared memory in all of them, and copies of 16 KiB, each 64 cycles of writes: of
+    ten, 640 cycles, 256 wait for ever."""
+    products = [(step("wgmma", number=64), None)] * 40 + [(step("wgmma.commit"), None), (step("wgmma.wait"), None)]
+    copying = copies(10)[:-1]
+    assert replay([products] * 4).cycles == 40 * 32 + 72
+    assert replay([*[products] * 4, copying]).cycles == pytest.approx(40 * 32 + 72 + 640 - 256, abs=32)
 
 
 def test_products_queue_at_the_tensor_cores() -> None:
@@ -148,7 +189,8 @@ def test_bank_conflicts_are_those_of_the_addresses(stride: int, width: int, turn
 
 
 def test_a_block_of_a_gemm_counted_by_hand() -> None:
-    """128 × 128 × 256 of samples/gemm.tl: one block, four stages of 32 KiB, a producer and two warpgroups.
+    """128 × 128 × 256 of samples/gemm.tl: one block, four stages of 32 KiB, a producer and two warpgroups; by the PTX,
+    without its machine code.
 
     The count, event by event, in cycles:
 
@@ -173,7 +215,7 @@ def test_a_block_of_a_gemm_counted_by_hand() -> None:
     source = files.read_source(str(SAMPLES / "gemm.tl"))
     defines = (("M", 128), ("N", 128), ("K", 256))
     build = driver.build_kernel(source, CompileOptions(target="sm_90a", defines=defines), driver.Observer())
-    found = simulate.simulate_build(build, load_target("sm_90a"))
+    found = simulate.simulate_build(replace(build, cubin=b""), load_target("sm_90a"))
     assert found.cycles == pytest.approx(by_hand, rel=0.02)
     assert found.flops == 2 * 128 * 128 * 256
     assert found.loaded == 2 * 128 * 256 * 2

@@ -219,7 +219,7 @@ def build_reports(
     from tilec.driver.launch_sizes import launch_sizes
     from tilec.passes.assembled.predict_assembled_kernel import AssembledKernel, report_assembled_kernel
 
-    _check_contents(library, contents or {})
+    check_contents(library.manifests, contents or {})
     registers = {entry.name: entry.registers for entry in library.entries}
     codes = find_library_loop_codes(library) if codes is None else codes
     found = []
@@ -243,7 +243,7 @@ def build_report(build: Build, sizes: Mapping[str, int] | None = None, contents:
     return build_reports(library, sizes, contents)[0]
 
 
-def _check_contents(library: Library, contents: Contents) -> None:
+def check_contents(manifests: Sequence[Manifest], contents: Contents) -> None:
     """Raise an error for contents of what no kernel only reads as integers, of a wrong number, or beyond their type."""
     from math import prod
 
@@ -251,7 +251,7 @@ def _check_contents(library: Library, contents: Contents) -> None:
 
     whole = [
         (manifest.entry, tensor)
-        for manifest in library.manifests
+        for manifest in manifests
         for tensor in manifest.tensors
         if tensor.role == "in" and tensor.dtype.startswith(("int", "uint"))
     ]

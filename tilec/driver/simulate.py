@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilec.driver.build import check_contents
 from tilec.driver.emulation import emulate, emulate_ptx
 from tilec.emu import Fault
-from tilec.passes.cost.kernel import BlockWalk, read_occupancy_limits, sample_blocks
+from tilec.passes.cost.kernel import BlockWalk, read_clock, read_occupancy_limits, sample_blocks
 from tilec.passes.cost.model import count_ctas_per_sm
 from tilec.ptx.assemble import assemble_module
 from tilec.simulate.grid import Launch, Simulation, simulate_launch
@@ -22,6 +23,7 @@ from tilec.target.table import Target, load_target
 if TYPE_CHECKING:
     from tilec.driver.build import Build, Library
     from tilec.ir.manifest import Manifest
+    from tilec.passes.cost.known_values import Contents
     from tilec.passes.state import KernelState
     from tilec.ptx.assemble import EntryReport
 
@@ -30,23 +32,32 @@ _MAX_BLOCKS = 1 << 14
 
 
 def simulate_build(
-    build: Build, target: Target, *, sizes: Mapping[str, int] | None = None, blocks: int = 0, draws: bool = False
+    build: Build,
+    target: Target,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    contents: Contents | None = None,
+    blocks: int = 0,
+    draws: bool = False,
 ) -> Simulation:
-    """Simulate a built kernel in cycles, on tensors of zeros: its first `blocks`, or all for 0.
+    """Simulate a built kernel in cycles: its first `blocks`, or all for 0. Tensors hold zeros, or their `contents`.
 
     `draws` keeps what a picture of the run needs.
     """
-    kernel = build.work, build.manifest, build.ptx, build.entries
-    return _simulate_kernel(*kernel, target, sizes or {}, blocks, draws=draws)
+    check_contents((build.manifest,), contents or {})
+    kernel = build.work, build.manifest, build.ptx, build.cubin, build.entries
+    return _simulate_kernel(*kernel, target, sizes or {}, blocks, contents or {}, draws=draws)
 
 
 def simulate_library(
-    library: Library, target: Target, sizes: Mapping[str, int]
+    library: Library, target: Target, sizes: Mapping[str, int], contents: Contents
 ) -> Iterator[tuple[str, Simulation | str]]:
     """Yield each kernel's name with its simulation, or with the reason why it cannot be simulated."""
     for plan, manifest in zip(library.plans, library.manifests, strict=True):
+        own = {tensor.name: contents[tensor.name] for tensor in manifest.tensors if tensor.name in contents}
+        kernel = plan.work, manifest, library.ptx, library.cubin, library.entries
         try:
-            yield manifest.entry, _simulate_kernel(plan.work, manifest, library.ptx, library.entries, target, sizes, 0)
+            yield manifest.entry, _simulate_kernel(*kernel, target, sizes, 0, own)
         except CompileError as error:
             yield manifest.entry, error.diagnostics[0].title
 
@@ -55,18 +66,23 @@ def _simulate_kernel(
     work: KernelState,
     manifest: Manifest,
     ptx: str,
+    cubin: bytes,
     entries: Sequence[EntryReport],
     target: Target,
     sizes: Mapping[str, int],
     blocks: int,
+    contents: Contents,
     *,
     draws: bool = False,
 ) -> Simulation:
-    """Simulate a compiled kernel's launch with these sizes on tensors of zeros; raise an error if it has no blocks.
+    """Simulate a compiled kernel's launch with these sizes and contents of tensors; raise an error if it has no blocks.
 
-    `blocks` limits the blocks (0: all); `draws` keeps what a picture needs.
+    Other tensors hold zeros. `blocks` limits the blocks (0: all); `draws` keeps what a picture needs.
     """
     arguments = emulate.make_blank_arguments(work.source_kernel, manifest, sizes)
+    for name, elements in contents.items():
+        tensor = arguments.tensors[name]
+        tensor[...] = np.reshape(elements, tensor.shape) if isinstance(elements, tuple) else elements
     grid, arguments, _ = emulate.prepare_launch(manifest, arguments)
     if 0 in grid:
         raise_error("wrong-launch", f"{manifest.entry} has no blocks for these sizes", help="give --size NAME=N")
@@ -76,10 +92,10 @@ def _simulate_kernel(
     launch = Launch(
         ptx, manifest.entry, grid, manifest.block, manifest.cluster, manifest.dynamic_smem,
         tuple(emulate.build_launch_arguments(manifest, arguments)), resident,
-        _estimate_cluster_cycles(work, target, grid, manifest.cluster),
+        _estimate_cluster_cycles(work, target, grid, manifest.cluster), cubin,
     )  # fmt: skip
     with progress.report_during(f"simulating {manifest.entry}"):
-        return simulate_launch(launch, target, blocks=blocks, draws=draws)
+        return simulate_launch(launch, target, read_clock(target).under_load, blocks=blocks, draws=draws)
 
 
 def _estimate_cluster_cycles(
@@ -113,16 +129,16 @@ def simulate_ptx(
     """
     name = emulate_ptx.find_entry(source, entry)
     machine = load_target(target)
-    reports = assemble_module(source.text, machine.ptx_target).entries
-    report = next(each for each in reports if each.name == name)
+    assembled = assemble_module(source.text, machine.ptx_target)
+    report = next(each for each in assembled.entries if each.name == name)
     smem = report.smem_bytes + geometry.dynamic_smem
     launch = Launch(
         source.text, name, geometry.grid, geometry.block, geometry.cluster, geometry.dynamic_smem, given.values,
-        _count_resident_blocks(machine, smem, report.registers, math.prod(geometry.block)),
+        _count_resident_blocks(machine, smem, report.registers, math.prod(geometry.block)), (), assembled.cubin,
     )  # fmt: skip
     try:
         with progress.report_during(f"simulating {name}"):
-            return simulate_launch(launch, machine, blocks=blocks, draws=draws)
+            return simulate_launch(launch, machine, read_clock(machine).under_load, blocks=blocks, draws=draws)
     except Fault:
         raise
     except ValueError as error:

@@ -57,6 +57,7 @@ class InstructionCosts:
         self.sms = target.limit("sms")
         self.clock_mhz = target.limit("clock_mhz")
         self.l2_bytes_per_cycle = target.limit("l2_bytes_per_cycle")
+        self.l2_shared_bytes_per_cycle = target.find_limit("l2_shared_bytes_per_cycle")
         self.dram_bytes_per_cycle = target.limit("dram_bytes_per_cycle")
         self.pipe = cache(self._price_pipe)
         self.move = cache(self._price_transfer)

@@ -1,6 +1,6 @@
 """The results of a simulation, under the names of Nsight Compute's metrics.
 
-A GPU profile counts machine instructions; the simulation counts PTX instructions that issue. It models no cache but the
+Both count machine instructions, the simulation as often as the PTX that they come from runs. It models no cache but the
 sharing of loads by the blocks of a wave. docs/nsight.md says which counters correspond, and how closely.
 """
 
@@ -16,7 +16,7 @@ from tilec.simulate.record import INACTIVE, SECTOR_BYTES, TRANSACTION_BYTES
 from tilec.simulate.state import SCHEDULERS, Cause
 from tilec.support.records import dataclass
 
-Unit = Literal["", "ns", "cycle", "inst", "byte", "sector", "request", "%", "warp"]
+Unit = Literal["", "ns", "cycle", "hz", "inst", "byte", "byte/s", "sector", "request", "%", "warp"]
 StallReason = Literal[
     "barrier", "gmma", "long_scoreboard", "math_pipe_throttle", "not_selected", "selected", "short_scoreboard", "wait"
 ]
@@ -55,10 +55,19 @@ def _count_active_cycles(found: Simulation) -> float:
     return (found.cycles - found.tail) * found.active / found.costs.sms
 
 
+def _count_dram_bytes(found: Simulation) -> float:
+    """Return the bytes that DRAM moves, both ways."""
+    return found.missed + found.stored * found.shares.written
+
+
 def _percent_dram(found: Simulation) -> float:
     """Return the bytes that DRAM moves, as a percentage of those that it could move in the time."""
-    moved = found.loaded * found.shares.missing + found.stored * found.shares.written
-    return 100 * moved / found.cycles / found.costs.dram_bytes_per_cycle
+    return (
+        100
+        * _count_dram_bytes(found)
+        / found.seconds
+        / (found.costs.dram_bytes_per_cycle * found.costs.clock_mhz * 1e6)
+    )
 
 
 def _percent_resident_warps(found: Simulation) -> float:
@@ -83,6 +92,14 @@ def _build_executed_counter(wanted: Callable[[Instruction], bool]) -> Callable[[
         return issued * _count_equivalent_blocks(found)
 
     return count_executed
+
+
+def _count_special(found: Simulation) -> float:
+    """Return the grid's warp instructions on the unit of special functions: the time for which the recorded block holds
+    it, scaled, by that of one."""
+    pipes = ((found.instructions[pc].pipe, warps) for pc, warps in found.block.counts.items())
+    held = sum(pipe.cycles * warps for pipe, warps in pipes if pipe is not None and pipe.name == "xu")
+    return held / found.costs.pipe("mufu").cycles * _count_equivalent_blocks(found)
 
 
 def _select_products(*words: str) -> Callable[[Instruction], bool]:
@@ -159,7 +176,9 @@ _PLAIN_COUNTERS: tuple[tuple[str, Unit, Callable[[Simulation], float]], ...] = (
     ("gpu__time_duration.sum", "ns", lambda found: found.seconds * 1e9),
     ("launch__grid_size", "", lambda found: found.blocks),
     ("launch__waves_per_multiprocessor", "", lambda found: found.waves),
+    ("gpc__cycles_elapsed.avg.per_second", "hz", lambda found: found.clock_mhz * 1e6),
     ("sm__cycles_elapsed.max", "cycle", lambda found: found.cycles),
+    ("sm__cycles_active.max", "cycle", lambda found: found.cycles),
     ("sm__cycles_active.avg", "cycle", _count_active_cycles),
     ("sm__warps_active.avg.pct_of_peak_sustained_active", "%", _percent_resident_warps),
     ("smsp__issue_active.avg.per_cycle_active", "inst", _count_issued_per_cycle),
@@ -174,15 +193,16 @@ _PLAIN_COUNTERS: tuple[tuple[str, Unit, Callable[[Simulation], float]], ...] = (
     (
         "sm__inst_executed_pipe_xu.sum",
         "inst",
-        _build_executed_counter(lambda i: i.pipe is not None and i.pipe.name == "xu"),
+        _count_special,
     ),
     (
         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
         "%",
         lambda found: 100 * found.first.held.get("tensor", 0.0) / found.first.cycles,
     ),
-    ("dram__bytes_read.sum", "byte", lambda found: found.loaded * found.shares.missing),
+    ("dram__bytes_read.sum", "byte", lambda found: found.missed),
     ("dram__bytes_write.sum", "byte", lambda found: found.stored * found.shares.written),
+    ("dram__bytes.sum.per_second", "byte/s", lambda found: _count_dram_bytes(found) / found.seconds),
     ("dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", _percent_dram),
     ("lts__t_sectors_op_read.sum", "sector", lambda found: found.loaded / SECTOR_BYTES),
     ("lts__t_sectors_op_write.sum", "sector", lambda found: found.stored / SECTOR_BYTES),
@@ -206,6 +226,7 @@ _STALLS: tuple[tuple[str, Unit], ...] = (
 )
 _CAUSE_REASONS: dict[Cause, StallReason] = {
     "scheduler": "not_selected",
+    "the assembler's schedule": "wait",
     "fp32 arithmetic": "wait",
     "integer arithmetic": "wait",
     "special functions": "short_scoreboard",

@@ -29,7 +29,22 @@ from tilec.support.diagnostics import InternalError
 _WARPGROUP = 4
 _PARKED = inf
 """When a warp goes on that waits for an arrival."""
+_HELD_BY_PRODUCTS = 1.0
+"""Cycles that an instruction issues for longer while a wgmma reads and writes its sums in the registers of the same
+quarter. Nsight Compute counts 0.98 and 0.94 such stalls (dispatch_stall) an instruction, of the time that tensor cores
+are busy, in flash_attention with heads of 128 and of 64 on an H200 of 2026-11-26."""
+_LENT_CYCLES = 2000.0
+"""How long multiprocessors lend each other their shares of DRAM, as they are not in step: two latencies of it, and
+no more than this part of the time since the start, when they are."""
+_LENT_PART = 0.02
 _SHARED_READS = "tp_smem_rd"
+_SHARED_WRITES = "tp_smem_wr"
+_CYCLES_OF_WRITES = 0.5
+"""Shared memory reads 128 bytes in a cycle or writes 256; the target's file prices both at 128."""
+_MOST_WAITING_WRITES = 256.0
+"""Cycles of writes that wait until products leave shared memory to them; further ones delay the products. They are 64
+KiB, two tiles or more: copies that far ahead of their use hold up nobody."""
+_L2_PATHS = ("tp_gnic_rd", "tp_gnic_wr")
 _GLOBAL_LOADS = ("ld.global", "cp.async", "tma.load")
 _GLOBAL_STORES = ("st.global", "tma.store")
 
@@ -55,6 +70,7 @@ class Engine:
         self.shares = shares
         self.loops = loops
         self.draws = draws
+        self.products_hold_registers = any(each.deed == "wgmma" for each in instructions)
         self.result = state.ReplayResult()
         self._registers = 1 + max((n for i in instructions for n in (*i.reads, *i.writes)), default=0)
         self._heap: list[tuple[float, int, Any]] = []
@@ -156,10 +172,16 @@ class Engine:
                 return
             if time > warp.want:
                 self._charge_stall(warp, pc, warp.held_by or "scheduler", time - warp.want)
-            sm.issue[quarter] = time + instruction.issue
+            issue, spacing = instruction.issue, max(instruction.issue, instruction.spacing)
+            if self.products_hold_registers and instruction.deed == "plain" and time < sm.ports["tensor"]:
+                held = issue * _HELD_BY_PRODUCTS
+                issue, spacing = issue + held, spacing + held
+            sm.issue[quarter] = time + issue
             result.issued[warp.number] += instruction.issue
             result.instructions += 1
-            warp.want = time + instruction.issue
+            warp.want = time + spacing
+            if spacing > instruction.issue:
+                self._charge_stall(warp, pc, "the assembler's schedule", spacing - instruction.issue)
             if pc in self.loops and warp.home.cluster.number == 0 and warp.home.rank == 0:
                 marks = result.marks.setdefault((warp.number, pc), [])
                 marks.append(time)
@@ -278,24 +300,32 @@ class Engine:
 
     # -- transfers -----------------------------------------------------------------------------------------------------
 
-    def _transfer_data(self, warp: state.Warp, instruction: Instruction, size: int, time: float) -> tuple[float, float]:
+    def _transfer_data(
+        self, warp: state.Warp, instruction: Instruction, size: int, time: float, moved: int | None = None
+    ) -> tuple[float, float]:
         """Occupy the ports of a transfer, L2 and DRAM; return when the last has passed it and when the data has
-        arrived."""
+        arrived. `moved` of its bytes pass L2 (None: all), the others are filled in."""
         kind = instruction.move
         assert kind is not None
         move: TransferCost = self.costs.move(kind, size)
         sm = warp.home.sm
         through = time
+        moved = size if moved is None else moved
         for port, cycles in move.ports:
+            if port in _L2_PATHS:
+                cycles *= moved / max(size, 1)
             through = max(through, self._occupy_port(sm, port, time, cycles))
             if port == _SHARED_READS and time < sm.ports["tensor"]:
                 sm.read_under_products += cycles
+            if port == _SHARED_WRITES and time < sm.ports["tensor"]:
+                sm.waiting_writes += cycles * _CYCLES_OF_WRITES
         first = time if not move.ports else max(time, sm.ports[move.ports[0][0]] - move.ports[0][1])
         if kind in _GLOBAL_LOADS or kind in _GLOBAL_STORES:
             shares = self.shares
-            through = max(through, self._occupy_port(sm, "l2", time, size / shares.l2))
-            fraction = shares.missing if kind in _GLOBAL_LOADS else shares.written
-            through = max(through, self._occupy_port(sm, "dram", time, size * fraction / shares.dram))
+            through = max(through, self._occupy_port(sm, "l2", time, moved / shares.l2))
+            is_load = kind in _GLOBAL_LOADS
+            fraction = shares.missing_by_step.get(instruction.pc, shares.missing) if is_load else shares.written
+            through = max(through, self._occupy_dram(sm, time, moved * fraction / shares.dram))
         if self.draws and kind in ("tma.load", "tma.store"):
             self._draw_unit(sm, "copies" if kind == "tma.load" else "stores", instruction, first, through)
         return through, max(time + move.latency, through + move.base)
@@ -306,6 +336,16 @@ class Engine:
         sm.ports[port] = start + cycles
         sm.held[port] += cycles
         return start + cycles
+
+    def _occupy_dram(self, sm: state.Sm, time: float, cycles: float) -> float:
+        """Occupy a multiprocessor's share of DRAM, and return when the bytes have passed it. What it has lately left of
+        its share to others, these leave to it now; at the start, when all are in step, that is nothing."""
+        free = sm.ports["dram"]
+        lent = min(_LENT_CYCLES, time * _LENT_PART) if free else 0.0
+        start = max(time - lent, free)
+        sm.ports["dram"] = start + cycles
+        sm.held["dram"] += cycles
+        return max(time, start + cycles)
 
     def _load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         """Start the transfer of a load; the registers it writes are ready when the bytes arrive."""
@@ -345,8 +385,8 @@ class Engine:
     def _bulk_load(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         """Start bulk copies to one or several blocks, and queue their completion on mbarriers for when the bytes
         arrive."""
-        for size, places in detail:
-            _, arrival = self._transfer_data(warp, instruction, size, time)
+        for size, inside, places in detail:
+            _, arrival = self._transfer_data(warp, instruction, size, time, inside)
             for rank, holder, address in places:
                 if rank != warp.home.rank:
                     # Another block receives its copy of a multicast through its own ports.
@@ -368,8 +408,8 @@ class Engine:
     def _bulk_store(self, warp: state.Warp, instruction: Instruction, detail: Any, time: float) -> None:
         """Start bulk stores, and note on the warp when shared memory has been read and the data written."""
         read, written = warp.bulk
-        for size, _ in detail:
-            through, arrival = self._transfer_data(warp, instruction, size, time)
+        for size, inside, _ in detail:
+            through, arrival = self._transfer_data(warp, instruction, size, time, inside)
             read, written = max(read, through), max(written, arrival)
         warp.bulk = read, written
         warp.home.last = max(warp.home.last, written)
@@ -392,9 +432,12 @@ class Engine:
         cost = self.costs.wgmma(instruction.number, 32, instruction.flag)
         sm = home.sm
         start = max(time, sm.ports["tensor"])
-        # Shared-memory reads of warps during a product delay it: its own reads give way to them.
-        through = start + max(cost.cycles, cost.reading + sm.read_under_products)
-        sm.read_under_products = 0.0
+        # Shared-memory reads of warps during a product delay it: its own reads give way to them. Writes wait for it.
+        busy = cost.reading + sm.read_under_products
+        through = start + max(cost.cycles, busy)
+        sm.waiting_writes -= min(sm.waiting_writes, max(cost.cycles - busy, 0.0))
+        late = max(sm.waiting_writes - _MOST_WAITING_WRITES, 0.0)
+        through, sm.waiting_writes, sm.read_under_products = through + late, sm.waiting_writes - late, 0.0
         sm.held[_SHARED_READS] += cost.reading
         sm.ports["tensor"] = through
         sm.held["tensor"] += cost.cycles

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from tilec.emu.machine.steps import Recorder as Listener
 from tilec.simulate.costs import InstructionCosts
 from tilec.simulate.engine import Engine
 from tilec.simulate.instructions import Instruction, find_back_branches
+from tilec.simulate.machine_code import read_machine_lines
 from tilec.simulate.record import MAX_ENTRIES, BlockRecorder, BlockTrace
 from tilec.simulate.state import MemoryShares, ReplayResult
 from tilec.support.records import dataclass
@@ -37,6 +38,16 @@ _ENOUGH_PASSES = 5
 """Passes of a loop after which its interval is known."""
 _REPLAYED_WAVES = 3
 """Waves replayed one after the other: in the third, blocks start at different times, as earlier ones end."""
+_MAX_REPLAYED_SMALL = 200_000
+_REPLAYED_SMALL_WAVES = 12
+"""Waves that are replayed where they are so many warp instructions together."""
+_FIRST_TENSOR_SHARE = 0.6
+"""The part of the time for which tensor cores are taken to be busy in the first replay, whose clock depends on it."""
+_CLOCK_TRIES = 3
+_SAME_CLOCK = 0.01
+"""The difference of two clocks, as a fraction, below which nothing is replayed again."""
+_REREAD = 2
+"""How often a wave loads each byte, at least, if L2 is taken to deliver it from the half that is nearer."""
 Position = tuple[int, int, int]
 
 
@@ -54,6 +65,8 @@ class Launch:
     resident: int
     work: tuple[float, ...] = ()
     """The work of each cluster, in any unit; empty if unknown."""
+    cubin: bytes = b""
+    """The machine code; empty if unknown."""
 
 
 @dataclass(slots=True)
@@ -62,6 +75,8 @@ class Simulation:
 
     launch: Launch
     costs: InstructionCosts
+    clock_mhz: int
+    """The clock of the multiprocessors."""
     instructions: Sequence[Instruction]
     first: ReplayResult
     shares: MemoryShares
@@ -76,6 +91,8 @@ class Simulation:
     tail: float
     """Cycles at the end in which some multiprocessors are idle, as an average."""
     loaded: float
+    missed: float
+    """Bytes that are loaded from DRAM, of `loaded`."""
     stored: float
     flops: float
     block: BlockTrace
@@ -89,13 +106,64 @@ class Simulation:
 
     @property
     def seconds(self) -> float:
-        """Return the time of the whole grid in seconds, at the target's clock."""
-        return self.cycles / (self.costs.clock_mhz * 1e6)
+        """Return the time of the whole grid in seconds."""
+        return self.cycles / (self.clock_mhz * 1e6)
 
 
-def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: bool = False) -> Simulation:
+def simulate_launch(
+    config: Launch, target: Target, find_clock: Callable[[float], int], *, blocks: int = 0, draws: bool = False
+) -> Simulation:
     """Return the simulation of a launch on the target, extrapolated to the grid, or to `blocks` blocks if that is not
-    0."""
+    0. `find_clock` returns the clock in MHz with tensor cores busy for a fraction of the time."""
+    recording = replace(_record_launch(config, target, blocks), draws=draws)
+    has_products = any(instruction.flops for instruction in recording.instructions)
+    found = _replay_launch(recording, find_clock(_FIRST_TENSOR_SHARE if has_products else 0.0))
+    for _ in range(_CLOCK_TRIES):
+        clock = find_clock(measure_tensor_share(found))
+        if abs(clock / found.clock_mhz - 1) <= _SAME_CLOCK:
+            break
+        found = _replay_launch(recording, clock)
+    return found
+
+
+def measure_tensor_share(found: Simulation) -> float:
+    """Return the fraction of the time for which the tensor cores of an average multiprocessor are busy."""
+    busy = found.first.held.get("tensor", 0.0) / found.first.cycles
+    return busy * found.active / found.costs.sms * (1 - found.tail / found.cycles)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """The recording of a launch by the emulator. `total` clusters are simulated; `slots` are resident at a time on all
+    multiprocessors, one in each of `seats`, and more where several share one. `clusters` are the recorded ones.
+    Blocks of the first wave load the fraction `missing` of their bytes from DRAM, and of those of one step
+    `missing_by_step`."""
+
+    launch: Launch
+    costs: InstructionCosts
+    instructions: Sequence[Instruction]
+    loops: frozenset[int]
+    clusters: dict[int, list[BlockTrace]]
+    total: int
+    slots: int
+    seats: int
+    tiles: int
+    """Tiles for each slot, with a dynamic tile scheduler; or else 0."""
+    missing: float
+    missing_by_step: Mapping[int, float]
+    skips_numbers: bool
+    notes: tuple[str, ...]
+    draws: bool = False
+    """True if the replay keeps what a picture of it needs."""
+
+    @property
+    def active(self) -> int:
+        """Return the number of multiprocessors that have a block."""
+        return min(self.costs.sms, min(self.total, self.seats) * math.prod(self.launch.cluster))
+
+
+def _record_launch(config: Launch, target: Target, blocks: int) -> _Recording:
+    """Run some clusters of a launch in the emulator, of `blocks` blocks or of all for 0, and return what they did."""
     costs = InstructionCosts(target)
     size = math.prod(config.cluster)
     total = math.prod(config.grid) // size
@@ -116,20 +184,38 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
     seen = _record_clusters(config, costs, chosen, () if is_dynamic else wave)
     # With a dynamic tile scheduler, the first wave is watched as if all its clusters had begun.
     watched = _record_clusters(config, costs, (), wave, all_begin=True) if is_dynamic else seen
-    recorded = {number: cluster for number, cluster in seen.clusters.items() if number in chosen}
-    active = min(costs.sms, min(total, seats) * size)
-    shares = MemoryShares(costs.l2_bytes_per_cycle / active, costs.dram_bytes_per_cycle / active)
-    first = seen.clusters[0]
-    shares = replace(shares, missing=_find_dram_fraction([watched.clusters[number] for number in wave]))
-    loops = find_back_branches(seen.program)
+    if not seen.skips_numbers:
+        notes.append("control flow depends on data: all numbers are computed, with inputs of zeros")
+    return _Recording(
+        config, costs, seen.instructions, find_back_branches(seen.program),
+        {number: cluster for number, cluster in seen.clusters.items() if number in chosen},
+        total, slots, seats, len(chosen) if is_dynamic else 0,
+        *_find_dram_fractions([watched.clusters[number] for number in wave]), seen.skips_numbers, tuple(notes),
+    )  # fmt: skip
+
+
+def _replay_launch(recording: _Recording, clock_mhz: int) -> Simulation:
+    """Replay what was recorded with multiprocessors at this clock, and extrapolate to the grid."""
+    config, costs, recorded = recording.launch, recording.costs, recording.clusters
+    total, slots, seats, tiles = recording.total, recording.slots, recording.seats, recording.tiles
+    size, first = math.prod(config.cluster), recorded[0]
+    # Bytes a cycle are of the target's clock: the clock of memory does not depend on that of multiprocessors.
+    scale = costs.clock_mhz / clock_mhz / recording.active
+    l2_rate = costs.l2_bytes_per_cycle
+    if recording.missing * _REREAD <= 1:
+        l2_rate = max(l2_rate, costs.l2_shared_bytes_per_cycle)
+    shares = MemoryShares(
+        l2_rate * scale, costs.dram_bytes_per_cycle * scale, recording.missing,
+        missing_by_step=recording.missing_by_step,
+    )  # fmt: skip
 
     def replay_clusters(
         cluster: Sequence[BlockTrace], resident: int, count: int, *, draw: bool = False
     ) -> ReplayResult:
         """Replay `count` clusters like this one, `resident` at a time; of a partly recorded one `resident`,
         extrapolated."""
-        engine = Engine(seen.instructions, costs, shares, loops=loops, draws=draw)
-        steady = _find_steady_loop(cluster[0], loops) if cluster[0].length > MAX_ENTRIES else None
+        engine = Engine(recording.instructions, costs, shares, loops=recording.loops, draws=draw)
+        steady = _find_steady_loop(cluster[0], recording.loops) if cluster[0].length > MAX_ENTRIES else None
         if steady is None:
             return engine.run([cluster] * count, resident)
         warp, pc, passes, all_passes = steady
@@ -144,14 +230,14 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
 
     lengths = {number: sum(block.length for block in cluster) for number, cluster in recorded.items()}
     shortest, longest = min(lengths.values()), max(lengths.values())
-    if is_dynamic or total <= 1 or longest == shortest:
-        count = 1 if is_dynamic else total
+    is_uniform = bool(tiles) or total <= 1 or longest == shortest
+    if is_uniform:
+        count = 1 if tiles else total
         waves = max(1, -(-count // slots))
         together = max(1, min(config.resident, -(-count // seats)))
-        rounds = max(1, min(waves, _REPLAYED_WAVES, _MAX_REPLAYED // max(1, longest * together)))
-        rounds = rounds if first[0].length <= MAX_ENTRIES else 1
-        result = replay_clusters(first, together, together * rounds, draw=draws)
-        each = result.cycles / rounds if rounds < 2 else result.ends[-1] - result.ends[-1 - together]
+        rounds = _count_rounds(waves, longest * together) if first[0].length <= MAX_ENTRIES else 1
+        result = replay_clusters(first, together, together * rounds, draw=recording.draws)
+        each = _measure_wave(result, together, rounds)
         last = count - (waves - 1) * slots
         cycles, tail = result.cycles + (waves - rounds) * each, 0.0
         if waves > 1 and last < slots:
@@ -162,7 +248,7 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
                 ending = replay_clusters(first, together_at_end, together_at_end).cycles
             cycles += ending - each
             tail = ending * (1 - last / (seats * together_at_end))
-        weight = total / len(chosen) if is_dynamic else float(total)
+        weight = total / tiles if tiles else float(total)
     else:
         durations: dict[int, float] = {}
         results: dict[int, ReplayResult] = {}
@@ -170,7 +256,7 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
         for number, cluster in recorded.items():
             known = next((n for n in results if lengths[n] == lengths[number]), None)
             if known is None:
-                results[number] = replay_clusters(cluster, together, together, draw=draws and not results)
+                results[number] = replay_clusters(cluster, together, together, draw=recording.draws and not results)
                 durations[number] = results[number].cycles
             else:
                 durations[number] = durations[known]
@@ -179,27 +265,55 @@ def simulate_launch(config: Launch, target: Target, *, blocks: int = 0, draws: b
         spread = _interpolate_over_grid(config, total, slots, durations)
         cycles, busy = _deal_clusters(spread, seats * together)
         tail = cycles - busy / min(slots, total)
-        waves = -(-total // slots)
         made = _interpolate_over_grid(config, total, slots, {n: float(lengths[n]) for n in durations})
         weight = sum(made.values()) / lengths[typical]
 
+    # What idle multiprocessors leave of L2 and DRAM at the end, the others have.
+    relief = tail * min(max(result.held.get("dram", 0.0), result.held.get("l2", 0.0)) / result.cycles, 1.0)
+    cycles, tail = cycles - relief, tail - relief
+
     def sum_over_grid(amount: Callable[[BlockTrace], float]) -> float:
         """Return a block's amount summed over the whole grid, extrapolated from the recorded clusters."""
-        if is_dynamic or longest == shortest:
+        if is_uniform:
             return sum(map(amount, first)) * weight
         each = {number: float(sum(map(amount, cluster))) for number, cluster in recorded.items()}
         return sum(_interpolate_over_grid(config, total, slots, each).values())
 
-    if not seen.skips_numbers:
-        notes.append("control flow depends on data: all numbers are computed, with inputs of zeros")
+    def count_missed(block: BlockTrace) -> float:
+        """Return the bytes that a block loads from DRAM."""
+        fractions = recording.missing_by_step
+        read = sum(size * fractions.get(pc, recording.missing) for pc, size in block.loads.items())
+        return read / block.part
+
     return Simulation(
-        launch=config, costs=costs, instructions=seen.instructions, first=result, shares=shares, cycles=cycles,
-        blocks=total * size, active=active, together=together, waves=total / slots, tail=tail,
-        loaded=sum_over_grid(lambda block: block.loaded / block.part), stored=sum_over_grid(lambda block: block.stored),
-        flops=sum_over_grid(lambda block: _count_flops(block, seen.instructions)),
+        launch=config, costs=costs, clock_mhz=clock_mhz, instructions=recording.instructions, first=result,
+        shares=shares, cycles=cycles, blocks=total * size, active=recording.active, together=together,
+        waves=total / slots, tail=tail, loaded=sum_over_grid(lambda block: block.loaded / block.part),
+        missed=sum_over_grid(count_missed), stored=sum_over_grid(lambda block: block.stored),
+        flops=sum_over_grid(lambda block: _count_flops(block, recording.instructions)),
         block=first[0], weight=weight, lengths=(shortest // size, longest // size),
-        follows_numbers=not seen.skips_numbers, notes=notes,
+        follows_numbers=not recording.skips_numbers, notes=list(recording.notes),
     )  # fmt: skip
+
+
+def _count_rounds(waves: int, instructions: int) -> int:
+    """Return how many of these waves to replay, each of so many warp instructions: more of small ones, in whose later
+    rounds blocks start at different times."""
+    few = min(_REPLAYED_WAVES, _MAX_REPLAYED // max(1, instructions))
+    many = min(_REPLAYED_SMALL_WAVES, _MAX_REPLAYED_SMALL // max(1, instructions))
+    return max(1, min(waves, max(few, many)))
+
+
+def _measure_wave(result: ReplayResult, together: int, rounds: int) -> float:
+    """Return the cycles of a wave among others: of the second half of the replayed rounds, without the last one, whose
+    blocks have ever fewer others beside them."""
+    if rounds < 2:
+        return result.cycles / rounds
+    first = max(rounds // 2, 1) if rounds > 2 else rounds
+    if rounds == 2:
+        return result.ends[-1] - result.ends[-1 - together]
+    ends = sorted(result.ends)
+    return (ends[-1 - together] - ends[first * together - 1]) / (rounds - 1 - first)
 
 
 def _record_clusters(
@@ -208,11 +322,12 @@ def _record_clusters(
     """Run these clusters in the emulator and return their recorder: `whole` ones are recorded, those of `wave` only
     watched."""
     made: list[BlockRecorder] = []
+    lines = read_machine_lines(config.cubin, config.entry)
     numbers = sorted({*whole, *wave})
 
     def create_recorder(program: Program) -> Listener:
         """Return the new recorder of the launch, and keep it in `made`."""
-        made.append(BlockRecorder(program, costs, whole, numbers, _WATCHED_BYTES))
+        made.append(BlockRecorder(program, costs, whole, numbers, _WATCHED_BYTES, lines))
         return made[0]
 
     launch(
@@ -223,16 +338,21 @@ def _record_clusters(
     return made[0]
 
 
-def _find_dram_fraction(clusters: Sequence[Sequence[BlockTrace]]) -> float:
-    """Return the fraction of the bytes loaded by a wave that come from DRAM: each piece of memory once, then from L2.
-    It is 1 if no load is watched."""
-    blocks = [block for cluster in clusters for block in cluster]
-    pieces: dict[tuple[int, ...], int] = {}
-    watched = 0
-    for block in blocks:
-        pieces |= block.pieces
-        watched += block.watched
-    return min(1.0, sum(pieces.values()) / watched) if watched else 1.0
+def _find_dram_fractions(clusters: Sequence[Sequence[BlockTrace]]) -> tuple[float, dict[int, float]]:
+    """Return the fraction of the bytes loaded by a wave that come from DRAM, and that of each step: each piece of
+    memory once, with the load that is the first, then from L2. It is 1 if no load is watched."""
+    watched: dict[int, int] = {}
+    missed: dict[int, int] = {}
+    known: set[tuple[int, ...]] = set()
+    for block in (block for cluster in clusters for block in cluster):
+        for pc, size in block.watched.items():
+            watched[pc] = watched.get(pc, 0) + size
+        for key, (size, pc) in block.pieces.items():
+            if key not in known:
+                missed[pc] = missed.get(pc, 0) + size
+        known.update(block.pieces)
+    overall = min(1.0, sum(missed.values()) / sum(watched.values())) if any(watched.values()) else 1.0
+    return overall, {pc: min(1.0, missed.get(pc, 0) / size) for pc, size in watched.items() if size}
 
 
 def _count_flops(block: BlockTrace, instructions: Sequence[Instruction]) -> int:
@@ -248,13 +368,13 @@ def _count_flops(block: BlockTrace, instructions: Sequence[Instruction]) -> int:
 
 def _find_steady_loop(block: BlockTrace, loops: frozenset[int]) -> tuple[int, int, int, float] | None:
     """Return the loop that extrapolates a partly recorded block: (warp, back branch, passes to replay, all), or None.
-    It is the outermost loop with enough recorded passes."""
+    It is the outermost loop with enough recorded passes, of those that the recording does not see the end of."""
     written: dict[tuple[int, int], int] = {}
     for number, entries in enumerate(block.warps):
         for step, _ in entries:
             if step in loops:
                 written[number, step] = written.get((number, step), 0) + 1
-    enough = [key for key, passes in written.items() if passes >= _ENOUGH_PASSES]
+    enough = [key for key, passes in written.items() if _ENOUGH_PASSES <= passes < block.passes[key]]
     if not enough:
         return None
     busiest = max(sum(n for (w, _), n in block.passes.items() if w == warp) for warp, _ in enough)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from tilec.emu.calls.functions import RegisterIndex
@@ -12,6 +13,8 @@ from tilec.emu.machine.steps import Step
 from tilec.emu.tcgen05.instruction_descriptor import PRODUCT_K
 from tilec.ptx.module import Imm, Vector
 from tilec.simulate.costs import InstructionCosts, PipeCost
+from tilec.simulate.machine_code import MachineLines, MachineStep, count_machine_steps
+from tilec.simulate.machine_operations import find_machine_operations
 from tilec.support.records import dataclass
 from tilec.target.names import InstructionKind
 
@@ -23,7 +26,6 @@ Deed = Literal[
 ]  # fmt: skip
 
 _MUFU_OPCODES = ("ex2", "lg2", "rcp", "sqrt", "rsqrt", "sin", "cos", "tanh", "div")
-"""A division is a reciprocal and corrections of its result."""
 _PLAIN_WORDS = ("bra", "ret", "exit", "brx", "call", "membar", "fence", "setmaxnreg", "nanosleep", "tcgen05", "wgmma",
                 "mbarrier")  # fmt: skip
 """First words of instructions that take an issue slot only, of those that are not named before."""
@@ -48,6 +50,8 @@ class Instruction:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     issue: float = 1.0
+    spacing: float = 0.0
+    """Cycles until its warp may issue the next instruction, if more than those that it issues."""
     pipe: PipeCost | None = None
     move: InstructionKind | None = None
     number: int = 0
@@ -62,24 +66,61 @@ class Instruction:
         return f"line {self.line}" if self.line else f"PTX line {self.ptx_line}"
 
 
-def build_instructions(program: Program, costs: InstructionCosts) -> tuple[Instruction, ...]:
-    """Return a kernel's instructions as a replay sees them, one for each step; loop-invariant arithmetic costs
-    nothing."""
+def build_instructions(
+    program: Program, costs: InstructionCosts, lines: MachineLines | None = None
+) -> tuple[Instruction, ...]:
+    """Return a kernel's instructions as a replay sees them, one for each step: at the cost of their machine code, given
+    by the `lines` of the PTX. Without it, arithmetic that the assembler computes once, before a loop or for several
+    instructions, is taken to cost nothing."""
+    made = _classify_steps(program, costs)
+    if not lines:
+        return made
+    steps = program.steps
+    found = count_machine_steps(steps, lines, [instruction.deed == "free" for instruction in made])
+    return tuple(
+        _apply_machine_code(one, machine, costs) if steps[one.pc].control is None or one.deed != "plain" else one
+        for one, machine in zip(made, found, strict=True)
+    )
+
+
+def _apply_machine_code(one: Instruction, machine: MachineStep | None, costs: InstructionCosts) -> Instruction:
+    """Return an instruction at the cost of its machine code: arithmetic, loads and stores; others stay as they are. The
+    stall counts are its distance to the next one, so that no later one waits for a result of fixed latency."""
+    if one.deed not in ("plain", "load", "store"):
+        return one
+    if machine is None:
+        return one if one.deed != "plain" else replace(one, deed="free", issue=0.0, pipe=None)
+    if one.pipe is not None and one.pipe.name == "tensor":
+        return replace(one, spacing=machine.stalls)
+    pipe = None
+    if one.deed == "plain":
+        special, integer, floating = (costs.pipe(unit) for unit in ("mufu", "integer", "elementwise"))
+        held = (special, machine.special), (integer, machine.integer), (floating, machine.floating)
+        unit, times = max(held, key=lambda one: one[0].cycles * one[1])
+        latency = unit.latency if unit is special else 0.0
+        pipe = replace(unit, cycles=unit.cycles * times, latency=latency) if times else None
+    return replace(one, issue=machine.issued, spacing=machine.stalls, pipe=pipe)
+
+
+def _classify_steps(program: Program, costs: InstructionCosts) -> tuple[Instruction, ...]:
+    """Return a kernel's instructions by their opcodes and operands alone."""
     numbers: dict[RegisterIndex, int] = {}
-    invariant = _find_loop_invariants(program.steps)
+    computed = _find_loop_invariants(program.steps) | _find_repeated_steps(program.steps)
     made = []
     for pc, step in enumerate(program.steps):
         reads = tuple(numbers.setdefault(place, len(numbers)) for place in sorted(step.registers - step.written))
         writes = tuple(numbers.setdefault(place, len(numbers)) for place in sorted(step.written))
         deed, issue, pipe, move, number, flag = _classify_step(step, costs)
-        if pc in invariant and deed == "plain":
+        if pc in computed and deed == "plain":
             deed, issue, pipe = "free", 0.0, None
         if deed == "wgmma" or deed == "wgmma.wait":
             reads, writes = (), ()  # the tensor cores own the accumulators until the wait
         file, line = ("", 0) if step.location is None else (step.location.file, step.location.line)
         text, ptx_line, flops = step.instruction.opcode, step.instruction.line, _count_flops(step)
         made.append(
-            Instruction(pc, text, file, line, ptx_line, deed, reads, writes, issue, pipe, move, number, flops, flag)
+            Instruction(
+                pc, text, file, line, ptx_line, deed, reads, writes, issue, 0.0, pipe, move, number, flops, flag
+            )
         )
     return tuple(made)
 
@@ -156,6 +197,10 @@ def _classify_step(step: Step, costs: InstructionCosts) -> _Classification:
         return classify_as("load", move="ld.shared")
     if words[0] in _PLAIN_WORDS:
         return classify_as("plain")
+    if (made := find_machine_operations(step.instruction)) is not None:
+        pipe = costs.pipe("mufu", made.special) if made.special else costs.pipe("integer", made.issued)
+        # The other instructions wait for each other, before the special function and behind it.
+        return "plain", made.issued, replace(pipe, latency=pipe.latency + made.issued - 1), None, 0, False
     if words[0] in _MUFU_OPCODES:
         return "plain", 1.0, costs.pipe("mufu"), None, 0, False
     is_float = any(word in _FLOATS for word in words[1:])
@@ -236,14 +281,36 @@ def _find_loop_invariants(steps: Sequence[Step]) -> set[int]:
     return found
 
 
+def _find_repeated_steps(steps: Sequence[Step]) -> set[int]:
+    """Return the steps that compute what an earlier one of the same straight code has computed: the same instruction,
+    whose sources and result no step between them has written."""
+    entered = {step.target for step in steps if step.target is not None}
+    found: set[int] = set()
+    versions: dict[RegisterIndex, int] = {}
+    results: dict[tuple[object, ...], tuple[tuple[RegisterIndex, int], ...]] = {}
+    for pc, step in enumerate(steps):
+        if pc in entered:
+            results.clear()
+        key: tuple[object, ...] | None = None
+        if step.guard < 0 and step.written and _is_arithmetic(step):
+            sources = tuple((at, versions.get(at, -1)) for at in sorted(step.registers - step.written))
+            key = step.instruction.opcode, step.instruction.operands[1:], sources
+            if key in results and all(versions[at] == version for at, version in results[key]):
+                found.add(pc)
+        versions.update(dict.fromkeys(step.written, pc))
+        if key is not None and pc not in found:
+            results[key] = tuple((at, pc) for at in step.written)
+    return found
+
+
 def _is_arithmetic(step: Step) -> bool:
     """Return whether a step is arithmetic on registers that does not read its own destination."""
     operands = step.instruction.operands
     if step.control is not None or step.gather or step.is_matrix or operands[0] in operands[1:]:
         return False  # an accumulating step is not invariant
     return step.instruction.opcode.split(".")[0] in (
-        "add", "sub", "mul", "mad", "shl", "shr", "and", "or", "xor", "not", "bfe", "bfi", "cvt", "setp", "selp", "min",
-        "max", "shf", "lop3", "prmt", "mov", "neg", "abs", "rem", "div",
+        "add", "sub", "mul", "mad", "fma", "shl", "shr", "and", "or", "xor", "not", "bfe", "bfi", "cvt", "setp", "selp",
+        "min", "max", "shf", "lop3", "prmt", "mov", "neg", "abs", "rem", "div", "ex2", "lg2", "rcp", "sqrt", "rsqrt",
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ _TIME_SCALES = {
 }  # fmt: skip
 """Time units in nanoseconds."""
 _PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_COUNTED = ("byte", "inst", "sector", "request", "cycle", "warp", "block", "thread")
+_COUNTED = ("byte", "inst", "sector", "request", "cycle", "warp", "block", "thread", "hz")
 
 
 class ProfileError(ValueError):

@@ -20,6 +20,7 @@ from tilec.ptx.module import Address, Imm, Operand, TensorAddress
 from tilec.simulate import instructions
 from tilec.simulate.control_slice import skip_numbers
 from tilec.simulate.costs import InstructionCosts
+from tilec.simulate.machine_code import MachineLines
 from tilec.support.identity import IdentityKey
 from tilec.support.records import dataclass
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tilec.emu.machine.decode import Program
     from tilec.emu.machine.machine import Cta, Group, Threads
     from tilec.emu.numbers import Array
+    from tilec.emu.tma.tensormap import MapLayout
 
 SECTOR_BYTES = 32
 TRANSACTION_BYTES = 128
@@ -47,13 +49,13 @@ class BlockTrace:
 
     position: tuple[int, int, int]
     warps: list[list[Entry]]
-    loaded: int = 0
-    """Bytes of global memory that it requests from L2."""
+    loads: dict[int, int] = field(default_factory=dict)
+    """Bytes of global memory that each step requests from L2."""
     stored: int = 0
-    pieces: dict[tuple[int, ...], int] = field(default_factory=dict)
-    """The pieces of global memory that it loads, and their bytes."""
-    watched: int = 0
-    """Bytes of the loads that `pieces` covers."""
+    pieces: dict[tuple[int, ...], tuple[int, int]] = field(default_factory=dict)
+    """The pieces of global memory that it loads: their bytes, and the step that loads them first."""
+    watched: dict[int, int] = field(default_factory=dict)
+    """Bytes of each step's loads that `pieces` covers."""
     length: int = 0
     """Warp instructions; more than the entries if only the beginning is recorded."""
     counts: dict[int, int] = field(default_factory=dict)
@@ -66,6 +68,11 @@ class BlockTrace:
     """Passes of each warp (first) by each back branch (second)."""
 
     @property
+    def loaded(self) -> int:
+        """Return the bytes that all steps request from L2."""
+        return sum(self.loads.values())
+
+    @property
     def part(self) -> float:
         """Return the fraction of the block's warp instructions that is recorded. Loaded and stored bytes are of that
         fraction too."""
@@ -74,7 +81,7 @@ class BlockTrace:
 
 class BlockRecorder:
     """Records the clusters numbered in `whole`; any other cluster is followed until a block has loaded `most_bytes`.
-    `numbers` are all clusters that run, in order."""
+    `numbers` are all clusters that run, in order; `lines` is the machine code by lines of the PTX."""
 
     def __init__(
         self,
@@ -83,13 +90,14 @@ class BlockRecorder:
         whole: Collection[int],
         numbers: Sequence[int] = (0,),
         most_bytes: int = 0,
+        lines: MachineLines | None = None,
     ) -> None:
         self.program = program
         self.numbers = numbers
         self.whole = frozenset(whole)
         self.most_bytes = most_bytes
         self._is_whole = True
-        self.instructions = instructions.build_instructions(program, costs)
+        self.instructions = instructions.build_instructions(program, costs, lines)
         self.skips_numbers = skip_numbers(program)
         self.loops = instructions.find_back_branches(program)
         self.looks = [self._select_reader(instruction) for instruction in self.instructions]
@@ -129,7 +137,7 @@ class BlockRecorder:
                 look(cta, group, threads)  # counts the bytes of stores, which often come at the very end
             return
         self._append_entries(cta, group, pc, threads, block, warps)
-        if block.loaded >= self.most_bytes and not self._is_whole:
+        if not self._is_whole and block.loaded >= self.most_bytes:
             raise StopCluster
 
     def _append_entries(
@@ -200,17 +208,17 @@ class BlockRecorder:
             rows = 8 * instructions.count_matrices(instruction.text) if is_matrix else 32
             if instruction.move in ("ld.shared", "st.shared", "ldmatrix"):
                 return self._build_shared_reader(pointer, width, rows)
-            return self._build_global_reader(pointer, width, is_load=deed == "load")
+            return self._build_global_reader(instruction.pc, pointer, width, is_load=deed == "load")
         if deed == "copy":
             pointer = form.build_address(operands[1])
             assert isinstance(operands[2], Imm)
-            return self._build_global_reader(pointer, operands[2].value, is_load=True)
+            return self._build_global_reader(instruction.pc, pointer, operands[2].value, is_load=True)
         if deed == "bulk.load" and instruction.text.startswith("cp.async.bulk.tensor"):
-            return self._build_tensor_reader(form, operands, is_load=True)
+            return self._build_tensor_reader(instruction.pc, form, operands, is_load=True)
         if deed == "bulk.load":
-            return self._build_range_reader(form, operands)
+            return self._build_range_reader(instruction.pc, form, operands)
         if deed == "bulk.store" and isinstance(operands[0], TensorAddress):
-            return self._build_tensor_reader(form, operands, is_load=False)
+            return self._build_tensor_reader(instruction.pc, form, operands, is_load=False)
         if deed == "bulk.store":
             return self._build_store_reader(form, operands)
         if deed == "copy.arrive":
@@ -260,8 +268,17 @@ class BlockRecorder:
             known = self._transactions[key] = count_transactions(relative, width)
         return known
 
+    def _add_load(self, block: BlockTrace, pc: int, pieces: Sequence[tuple[tuple[int, ...], int]]) -> None:
+        """Add the pieces of memory that a step loads to the block's loads, and watch the first ones of the block."""
+        size = sum(size for _, size in pieces)
+        block.loads[pc] = block.loads.get(pc, 0) + size
+        if block.loaded <= self.most_bytes:
+            block.watched[pc] = block.watched.get(pc, 0) + size
+            for key, each in pieces:
+                block.pieces.setdefault(key, (each, pc))
+
     def _build_global_reader(
-        self, pointer: Callable[[Cta, Threads], Any], width: int, *, is_load: bool
+        self, pc: int, pointer: Callable[[Cta, Threads], Any], width: int, *, is_load: bool
     ) -> DetailReader:
         """Return a reader of the bytes of the global-memory sectors that a warp accesses; it adds them to the block's
         totals."""
@@ -279,11 +296,7 @@ class BlockRecorder:
                 sectors = np.unique(np.concatenate((first, (warp_addresses + width - 1) // SECTOR_BYTES)))
                 size = len(sectors) * SECTOR_BYTES
                 if is_load:
-                    block.loaded += size
-                    if block.loaded <= self.most_bytes:
-                        block.watched += size
-                        for sector in sectors.tolist():
-                            block.pieces[(sector,)] = SECTOR_BYTES
+                    self._add_load(block, pc, [((sector,), SECTOR_BYTES) for sector in sectors.tolist()])
                 else:
                     block.stored += size
                 return size
@@ -292,7 +305,7 @@ class BlockRecorder:
 
         return read_details
 
-    def _build_tensor_reader(self, form: Any, operands: Sequence[Operand], *, is_load: bool) -> DetailReader:
+    def _build_tensor_reader(self, pc: int, form: Any, operands: Sequence[Operand], *, is_load: bool) -> DetailReader:
         """Return a reader of the bytes of a tensor copy and of the mbarriers that it completes on; it adds to the
         block's totals."""
         at = 1 if is_load else 0
@@ -313,21 +326,19 @@ class BlockRecorder:
             block = self._blocks[cta.rank]
 
             def read_warp(places: Array) -> Detail:
-                """Return for each lane's tensor copy its bytes and destinations: rank, barrier's rank and address; add
-                to block totals."""
-                copies: list[tuple[int, tuple[tuple[int, int, int], ...]]] = []
+                """Return for each lane's tensor copy its bytes, those inside the tensor, and destinations: rank,
+                barrier's rank and address; add to block totals."""
+                copies: list[tuple[int, int, tuple[tuple[int, int, int], ...]]] = []
                 for place in places.tolist():
                     box = read_tensor_map(cta, int(members[place]), int(maps[place]))
+                    at = [int(cta.views[slot][threads][place]) for slot in slots]
                     size = box.box_bytes * (4 if is_gather else 1)
+                    inside = size if is_gather else count_bytes_inside(box, at)
                     if destination is None or barrier is None:
-                        block.stored += size
-                        copies.append((size, ()))
+                        block.stored += inside
+                        copies.append((size, inside, ()))
                         continue
-                    key = (int(maps[place]), *(int(cta.views[slot][threads][place]) for slot in slots))
-                    block.loaded += size
-                    if block.loaded <= self.most_bytes:
-                        block.watched += size
-                        block.pieces[key] = size
+                    self._add_load(block, pc, [((int(maps[place]), *at), inside)])
                     owner, _ = _locate_shared(cta, int(destination(cta, threads)[place]))
                     bar_rank, bar = _locate_shared(cta, int(barrier(cta, threads)[place]))
                     ranks = [owner]
@@ -335,14 +346,14 @@ class BlockRecorder:
                         bits = int(cta.views[mask][threads][place])
                         ranks = [rank for rank in range(len(cta.cluster.ctas)) if bits >> rank & 1]
                     holders = [rank & ~1 | bar_rank & 1 if is_paired else rank for rank in ranks]
-                    copies.append((size, tuple(zip(ranks, holders, [bar] * len(ranks), strict=True))))
+                    copies.append((size, inside, tuple(zip(ranks, holders, [bar] * len(ranks), strict=True))))
                 return tuple(copies)
 
             return self._read_by_warp(cta, group, threads, read_warp)
 
         return read_details
 
-    def _build_range_reader(self, form: Any, operands: Sequence[Operand]) -> DetailReader:
+    def _build_range_reader(self, pc: int, form: Any, operands: Sequence[Operand]) -> DetailReader:
         """Return a reader of the bytes, added to the block's loads, and mbarriers of a range copy, or a cancellation's
         answer."""
         is_copy = len(operands) >= 4
@@ -363,12 +374,12 @@ class BlockRecorder:
                 for place in places.tolist():
                     size = int(cta.views[size_slot][threads][place]) if size_slot >= 0 else 16
                     rank, bar = _locate_shared(cta, int(bars[place]))
-                    block.loaded += size
+                    block.loads[pc] = block.loads.get(pc, 0) + size
                     ranks: Iterable[int] = range(len(cta.cluster.ctas)) if to_all else [rank]
                     if mask >= 0:
                         bits = int(cta.views[mask][threads][place])
                         ranks = [other for other in range(len(cta.cluster.ctas)) if bits >> other & 1]
-                    copies.append((size, tuple((other, other, bar) for other in ranks)))
+                    copies.append((size, size, tuple((other, other, bar) for other in ranks)))
                 return tuple(copies)
 
             return self._read_by_warp(cta, group, threads, read_warp)
@@ -388,7 +399,7 @@ class BlockRecorder:
                 """Return the bytes of each lane's bulk store, with no destinations, and add them to the block's
                 stores."""
                 block.stored += int(sizes[places].sum())
-                return tuple((int(size), ()) for size in sizes[places])
+                return tuple((int(size), int(size), ()) for size in sizes[places])
 
             return self._read_by_warp(cta, group, threads, read_warp)
 
@@ -459,6 +470,17 @@ def count_transactions(addresses: Array, width: int) -> int:
         words = np.unique((part[:, None] // 4 + np.arange(max(1, width // 4))[None, :]).reshape(-1))
         total += int(np.bincount(words & 31).max())
     return max(total, 1)
+
+
+def count_bytes_inside(box: MapLayout, at: Sequence[int]) -> int:
+    """Return the bytes of a tensor map's box at these coordinates that lie inside the tensor: only they are moved. A
+    box with gaps, or of pixels of an image, counts whole."""
+    if box.columns is not None or any(stride != 1 for stride in box.element_strides):
+        return box.box_bytes
+    inside = box.box_bytes
+    for first, extent, size in zip(at, box.box, box.sizes, strict=True):
+        inside = inside * max(min(first + extent, size) - max(first, 0), 0) // extent
+    return inside
 
 
 def _locate_shared(cta: Cta, address: int) -> tuple[int, int]:

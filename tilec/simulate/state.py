@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import field
 
 from tilec.simulate.record import BlockTrace, Entry
@@ -17,24 +18,27 @@ Cause = str
 @dataclass(slots=True)
 class MemoryShares:
     """One multiprocessor's share of common resources: bytes per cycle of L2 and DRAM, and the fractions of loaded
-    (`missing`) and stored (`written`) bytes that DRAM moves."""
+    (`missing`) and stored (`written`) bytes that DRAM moves. `missing_by_step` is that of the loads of one step."""
 
     l2: float
     dram: float
     missing: float = 1.0
     written: float = 1.0
+    missing_by_step: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class Sm:
     """One multiprocessor: when each scheduler, pipe and port is free again, and how long they were held.
-    `read_under_products` are cycles of shared-memory reads during products, which delay the next product."""
+    `read_under_products` are cycles of shared-memory reads during products, which delay the next product;
+    `waiting_writes` are those of writes."""
 
     issue: list[float] = field(default_factory=lambda: [0.0] * SCHEDULERS)
     pipes: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0] * SCHEDULERS))
     ports: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     held: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     read_under_products: float = 0.0
+    waiting_writes: float = 0.0
     warps: int = 0
 
 

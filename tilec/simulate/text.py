@@ -140,7 +140,7 @@ def format_simulation(
 
 def format_summary(found: Simulation, name: str, target: str, predicted: float | None = None) -> Iterator[str]:
     """Yield the lines with the time of the whole grid, the rates of products and transfers, and the notes."""
-    clock = found.costs.clock_mhz
+    clock = found.clock_mhz
     micro = found.seconds * 1e6
     simulated = f"{micro:,.1f} µs simulated, {found.cycles:,.0f} cycles at {clock} MHz"
     if predicted is None:
@@ -159,9 +159,9 @@ def format_summary(found: Simulation, name: str, target: str, predicted: float |
         used = show_share(rate / peak)
         yield f"  {rate:,.0f} TFLOP/s in products, {used} of the {peak:,.0f} that the tensor cores could do"
     l2 = found.loaded / found.seconds / 1e9
-    dram = found.loaded * found.shares.missing / found.seconds / 1e9
+    dram = found.missed / found.seconds / 1e9
     stored = found.stored / found.seconds / 1e9
-    shared = show_share(1 - found.shares.missing)
+    shared = show_share(1 - found.missed / max(found.loaded, 1e-9))
     yield f"  {l2:,.0f} GB/s loaded, of which {dram:,.0f} from DRAM ({shared} shared by a wave)"
     yield f"  {stored:,.0f} GB/s stored"
     for note in found.notes:
@@ -233,4 +233,4 @@ def _compute_peak_tflops(found: Simulation) -> float:
             best = max(best, instruction.flops * m * n / cost.cycles / (2 if is_pair else 1))
         elif instruction.pipe is not None:
             best = max(best, 4 * instruction.flops / instruction.pipe.cycles)
-    return max(best * found.costs.sms * found.costs.clock_mhz * 1e6 / 1e12, 1e-9)
+    return max(best * found.costs.sms * found.clock_mhz * 1e6 / 1e12, 1e-9)

@@ -8,6 +8,7 @@ import click
 
 from tilec.cli.commands.simulate import simulate_kernel_file
 from tilec.cli.console import report_mistakes
+from tilec.cli.contents import contents_option, parse_contents
 from tilec.cli.help import GroupedCommand
 from tilec.cli.kernel_options import add_kernel_options, make_compile_options
 from tilec.support import files
@@ -18,9 +19,18 @@ from tilec.support.diagnostics import raise_error
 @click.argument("profile", metavar="PROFILE.csv")
 @click.argument("file", metavar="FILE.tl")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
+@contents_option
 @click.option("--all-metrics", is_flag=True, help="Also list the metrics of the profile that nothing predicts.")
 @add_kernel_options
-def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, verbose: bool, **given: Any) -> None:
+def compare(
+    profile: str,
+    file: str,
+    sizes: tuple[str, ...],
+    contents: tuple[str, ...],
+    all_metrics: bool,
+    verbose: bool,
+    **given: Any,
+) -> None:
     """Simulate a kernel, and put its figures beside a profile of it, metric by metric.
 
     PROFILE.csv is what `ncu --csv` writes, with --page details or --page raw, of a program that launches the kernel;
@@ -37,7 +47,7 @@ def compare(profile: str, file: str, sizes: tuple[str, ...], all_metrics: bool, 
         except ProfileError as error:
             advice = "write one with ncu --csv --page raw --set full, and its standard output into the file"
             raise_error("bad-profile", f"{profile} is not a profile that can be compared: {error}", help=advice)
-    build, found = simulate_kernel_file(source, options, sizes)
+    build, found = simulate_kernel_file(source, options, (sizes, dict(map(parse_contents, contents))))
     entry = build.manifest.entry
     ours = profiles.select_launches(launches, entry)
     with report_mistakes(None):

@@ -12,6 +12,7 @@ import click
 from rich.text import Text
 
 from tilec.cli.console import fail_usage, report_mistakes, show_diagnostics, show_tables
+from tilec.cli.contents import contents_option, parse_contents
 from tilec.cli.help import GroupedCommand
 from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options, parse_target_names
 from tilec.cli.watch import run_and_watch, watch_option
@@ -48,13 +49,7 @@ if TYPE_CHECKING:
     help="Also compile the most promising other tile edges, and warn [slow-tile] where one is predicted to be faster.",
 )
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
-@click.option(
-    "--contents",
-    multiple=True,
-    metavar="NAME=N[,N…]",
-    help="The elements of a tensor of integers that decides how long loops run: one number for all of them, or each in "
-    "row-major order.",
-)
+@contents_option
 @watch_option
 @add_kernel_options
 def report(
@@ -76,7 +71,7 @@ def report(
     from tilec.cli.commands.emulate import parse_size
 
     wanted = _Wanted(
-        html, counters, given.pop("tiles"), dict(map(parse_size, sizes)), dict(map(_parse_contents, contents))
+        html, counters, given.pop("tiles"), dict(map(parse_size, sizes)), dict(map(parse_contents, contents))
     )
     if watch:
         run_and_watch(lambda: _report_kernels(kernels, wanted, given))
@@ -93,19 +88,6 @@ class _Wanted:
     tiles: bool
     sizes: dict[str, int]
     contents: dict[str, int | tuple[int, ...]]
-
-
-def _parse_contents(text: str) -> tuple[str, int | tuple[int, ...]]:
-    """Return name and elements of `NAME=N` or `NAME=N,N,…`, the value of --contents; raise a usage error if wrong."""
-    name, _, listed = text.partition("=")
-    numbers = listed.split(",")
-    if not name.isidentifier() or not all(number.removeprefix("-").isdecimal() for number in numbers):
-        example = name if name.isidentifier() else "lengths"
-        raise click.UsageError(
-            f"--contents {text}: write the tensor and its elements, as in --contents {example}=1024 or "
-            f"--contents {example}=1000,24"
-        )
-    return name, int(listed) if len(numbers) == 1 else tuple(map(int, numbers))
 
 
 def _report_kernels(kernels: Sequence[str], wanted: _Wanted, given: dict[str, Any]) -> None:
@@ -165,7 +147,7 @@ def _report_page(
     for each in reports:
         show_tables([*make_report_tables(each), *make_loop_code_tables(each.kernel, codes)])
     if wanted.counters:
-        show_tables(list(_make_counter_tables(library, wanted.sizes)))
+        show_tables(list(_make_counter_tables(library, wanted)))
     if page is None:
         return {}
     from tilec.report.page_data import build_page_data
@@ -233,12 +215,12 @@ def make_report_tables(report: Report) -> Iterator[RenderableType]:
         yield from (levels, Text())
 
 
-def _make_counter_tables(library: Library, sizes: dict[str, int]) -> Iterator[RenderableType]:
+def _make_counter_tables(library: Library, wanted: _Wanted) -> Iterator[RenderableType]:
     """Simulate each kernel and yield a table of its counters under Nsight Compute's names, or why there is none."""
     from tilec.driver.simulate import simulate_library
     from tilec.simulate.counters import compute_counters, format_amount
 
-    for name, found in simulate_library(library, library.plans[0].target, sizes):
+    for name, found in simulate_library(library, library.plans[0].target, wanted.sizes, wanted.contents):
         if isinstance(found, str):
             yield Text(f"{name}: not simulated, as {found}")
             continue

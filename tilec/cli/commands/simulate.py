@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec.cli.console import report_mistakes, show_diagnostics
+from tilec.cli.contents import contents_option, parse_contents
 from tilec.cli.help import GroupedCommand
 from tilec.cli.kernel_options import add_kernel_options, list_input_files, make_compile_options
 from tilec.support import files
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from tilec.simulate.grid import Simulation
     from tilec.support.options import CompileOptions
     from tilec.support.source import SourceFile
+
+
+LaunchData = tuple[tuple[str, ...], dict[str, int | tuple[int, ...]]]
+"""The values of --size, and the contents of tensors by their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class SimulationOutputs:
 )
 @click.option("--counters", is_flag=True, help="Also print the figures under Nsight Compute's names of metrics.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="The value of a T.dynamic size.")
+@contents_option
 @click.option("--grid", metavar="X,Y,Z", help="FILE.ptx: blocks.  [1]")
 @click.option("--block", metavar="X,Y,Z", help="FILE.ptx: threads of a block.")
 @click.option("--smem", type=click.IntRange(0), metavar="BYTES", help="FILE.ptx: dynamic shared memory.  [0]")
@@ -58,6 +64,7 @@ def simulate(
     html: str | None,
     counters: bool,
     sizes: tuple[str, ...],
+    contents: tuple[str, ...],
     grid: str | None,
     block: str | None,
     smem: int | None,
@@ -68,52 +75,55 @@ def simulate(
     """Compile a kernel and say how many cycles its PTX takes, and where they go.
 
     The emulator follows the warps of some blocks; their instructions are replayed through the schedulers, pipes, ports
-    and barriers of a multiprocessor at the prices of the target file. Tensors hold zeros, and no GPU is needed.
+    and barriers of a multiprocessor at the prices of the target file. Tensors hold zeros or what --contents says, and
+    no GPU is needed.
 
     FILE.ptx, of any compiler, is launched as `tilec emulate` does it, by --entry, --grid, --block, --cluster, --smem
     and --arg, on the machine that --target names.
     """
     if file.endswith(".ptx"):
-        if sizes:
-            raise click.UsageError("--size is for FILE.tl; the arguments of FILE.ptx are --arg")
+        if sizes or contents:
+            raise click.UsageError("--size and --contents are for FILE.tl; the arguments of FILE.ptx are --arg")
         launch = (grid, block, given["cluster"], smem)
         _simulate_ptx(file, SimulationOutputs(timeline, html, counters), blocks or 0, launch, args, given)
         return
     if any(option is not None for option in (grid, block, smem)) or args:
         raise click.UsageError("--grid, --block, --smem and --arg are for FILE.ptx")
-    _simulate_kernel(file, SimulationOutputs(timeline, html, counters), blocks or 0, sizes, given)
+    known = dict(map(parse_contents, contents))
+    _simulate_kernel(file, SimulationOutputs(timeline, html, counters), blocks or 0, (sizes, known), given)
 
 
 def _simulate_kernel(
-    file: str, wanted: SimulationOutputs, blocks: int, sizes: tuple[str, ...], given: dict[str, Any]
+    file: str, wanted: SimulationOutputs, blocks: int, data: LaunchData, given: dict[str, Any]
 ) -> None:
     """Compile and simulate a kernel file, write the wanted files and print cycles and their distribution."""
     with report_mistakes(None):
         source = files.read_source(file)
         options = make_compile_options(given)
         files.check_outputs(wanted.files, list_input_files([file], given))
-    build, found = simulate_kernel_file(source, options, sizes, blocks, draws=bool(wanted.files))
+    build, found = simulate_kernel_file(source, options, data, blocks, draws=bool(wanted.files))
     scheduled = [schedule.ii for schedule in build.schedules]
     events = json.loads(build.trace)["traceEvents"] if wanted.timeline is not None else []
-    entry, target, predicted = build.manifest.entry, build.manifest.target, _predict_microseconds(build, sizes, blocks)
+    entry, target, predicted = build.manifest.entry, build.manifest.target, _predict_microseconds(build, data, blocks)
     _write_and_print(found, entry, target, scheduled, wanted, events, predicted)
 
 
-def _predict_microseconds(build: Build, sizes: tuple[str, ...], blocks: int) -> float | None:
+def _predict_microseconds(build: Build, data: LaunchData, blocks: int) -> float | None:
     """Return the µs that `tilec report` predicts; None for a part of the grid, or where it assumes sizes."""
     from tilec.cli.commands.emulate import parse_size
     from tilec.driver.build import build_report
 
     if blocks:
         return None
-    report = build_report(build, dict(map(parse_size, sizes)))
+    sizes, contents = data
+    report = build_report(build, dict(map(parse_size, sizes)), contents)
     return None if report.assumes_sizes else report.after_launch
 
 
 def simulate_kernel_file(
-    source: SourceFile, options: CompileOptions, sizes: tuple[str, ...], blocks: int = 0, *, draws: bool = False
+    source: SourceFile, options: CompileOptions, data: LaunchData, blocks: int = 0, *, draws: bool = False
 ) -> tuple[Build, Simulation]:
-    """Return the build of a kernel and its simulation with the values of --size; errors end the command."""
+    """Return the build of a kernel and its simulation with these sizes and contents; errors end the command."""
     from tilec.cli.commands.emulate import parse_size
     from tilec.driver import build as driver, simulate
     from tilec.driver.emulation import emulate
@@ -121,14 +131,15 @@ def simulate_kernel_file(
     from tilec.support.diagnostics import CompileError
     from tilec.target.table import load_target
 
-    known = dict(map(parse_size, sizes))
+    known, contents = dict(map(parse_size, data[0])), data[1]
     observer = driver.Observer()
     with report_mistakes(source):
         build = driver.build_kernel(source, options, observer)
         show_diagnostics(observer.warnings, source)
         machine = load_target(options.target, gpu=options.gpu)
         try:
-            return build, simulate.simulate_build(build, machine, sizes=known, blocks=blocks, draws=draws)
+            found = simulate.simulate_build(build, machine, sizes=known, contents=contents, blocks=blocks, draws=draws)
+            return build, found
         except Fault as fault:
             raise CompileError(emulate.build_fault_diagnostic(fault, source, build)) from None
 
