@@ -40,11 +40,11 @@ BarrierPlace = tuple[int, str, int]
 
 @records.dataclass(frozen=True, slots=True)
 class Role:
-    """A role, as far as its barriers need it. `is_common`: it runs before the others."""
+    """A role, as far as its barriers need it. Those of one section run together, after all earlier sections."""
 
     name: str
     kernel: tile.Kernel
-    is_common: bool
+    section: int
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def list_checkable_roles(assignment: LayoutAssignment, mistakes: ErrorCollector)
     # A refused statement may have been an arrival.
     if mistakes.has(*_BARRIER_MISTAKES) or any(map(is_refused, statements)):
         return []
-    return [Role(part.name, part.assignment.kernel, part.is_common) for part in assignment.roles]
+    return [Role(part.name, part.assignment.kernel, part.section) for part in assignment.roles]
 
 
 def find_allocations(kernel: tile.Kernel) -> dict[str, AllocBarrier]:
@@ -132,10 +132,10 @@ def run_barriers(
         barriers |= {(block, name, i): _TrackedBarrier(count) for i, count in enumerate(op.counts)}
     if watch is not None:
         watch.start_run(barriers)
-    for together in (True, False):
+    for section in sorted({role.section for role in roles}):
         states = []
         for block, role in itertools.product(blocks, roles):
-            if role.is_common == together:
+            if role.section == section:
                 values = {**_find_block_indices(kernel, block), **scalars}
                 states.append(_RoleState(role, _run_barrier_statements(role.kernel.body, role, values, watch), block))
         _run_states(barriers, states, watch)

@@ -40,8 +40,7 @@ def insert_tensor_fences(program: warp.Program) -> warp.Program:
     def fence_role(role: warp.Role) -> warp.Role:
         return replace(role, body=rewrite_statements(role.body, add_fences))
 
-    common = None if program.common is None else fence_role(program.common)
-    return replace(program, roles=tuple(map(fence_role, program.roles)), common=common)
+    return program.map_roles(fence_role)
 
 
 def _is_release(op: warp.Operation, program: warp.Program, rings: frozenset[str]) -> bool:
