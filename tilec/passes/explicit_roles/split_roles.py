@@ -312,11 +312,13 @@ def _check_repeatable(stmt: tile.Stmt, later: Sequence[tile.Stmt]) -> None:
 
 def _refuse_divided_value(stmt: tile.Stmt, needed: set[tile.Var | tile.Buffer], needing: Span) -> NoReturn:
     """Raise an error for a value that roles, or all warps with a statement that they run together, set earlier."""
-    name = next(value.name for value in needed if value in _find_settings(stmt))
+    inner = (s for s in tile.walk_statements((stmt,)) if not isinstance(s, tile.For | tile.If | tile.While))
+    setting = next((s for s in inner if not needed.isdisjoint(_find_settings(s))), stmt)
+    name = next(value.name for value in _find_settings(setting) if value in needed)
     raise_error(
         "cross-role-fragment",
         f"{name} does not keep its value where warps divide their work or join again",
-        stmt.span,
+        setting.span,
         "set here by some of the warps, or in a statement that all run together",
         secondary=(Label(needing, "needed from here on"),),
         help="pass it through a shared tile, or use another variable behind it",
