@@ -9,7 +9,7 @@ from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Extent, Var
 from tilec.ir.warp_nodes import memory
 from tilec.ir.warp_nodes.memory import MBARRIER_BYTES, BarrierArray, Ring, SharedTile, TensorMap, TensorTile
-from tilec.ir.warp_nodes.operations import Operation, TensorMma
+from tilec.ir.warp_nodes.operations import Operation, TensorCopy, TensorMma
 from tilec.ir.warp_nodes.waits import Arrive, NamedBarrier
 from tilec.ir.warp_nodes.walk import walk_operations
 from tilec.support.options import Arrivals
@@ -121,6 +121,11 @@ class Program:
         roles."""
         signals = (isinstance(op, Arrive) and op.block is not None for op in self.operations())
         return self.explicit_roles and (self.paired or any(signals))
+
+    @property
+    def hands_tiles_to_peer(self) -> bool:
+        """Return whether the tensor cores of a pair of blocks read tiles that threads of either block have written."""
+        return self.paired and any(isinstance(op, TensorCopy) for op in self.operations())
 
     @property
     def barrier_bytes(self) -> int:

@@ -59,6 +59,18 @@ def check_sections(program: Program) -> Iterator[str]:
                 yield f"line {op.span.line}: {op_name(op)} has the number of the barrier that ends its section"
 
 
+def check_tensor_memory_end(program: Program) -> Iterator[str]:
+    """Yield a message where threads of a cluster whose tensor memory is freed together do not fence their last access
+    (rule 16)."""
+    for role in program.sections[-1] if program.tensor and program.signals_blocks else ():
+        operations = list(warp.walk_operations(role.body))
+        accesses = [at for at, op in enumerate(operations) if isinstance(op, warp.TensorLoad | warp.TensorStore)]
+        fences = [at for at, op in enumerate(operations) if isinstance(op, warp.TensorFence) and op.what == "before"]
+        if accesses and (not fences or fences[-1] < accesses[-1]):
+            op = operations[accesses[-1]]
+            yield f"line {op.span.line}: no fence of tensor memory follows {op_name(op)} before the memory is freed"
+
+
 def _find_last_barrier(role: Role) -> Operation | None:
     """Return the operation after which a role only fences tensor memory, waits for copies, or signals other grids; None
     without any."""

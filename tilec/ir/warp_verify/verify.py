@@ -42,7 +42,8 @@
 15. Where several threads hold a copy of each element of a sweep, of which one stores to memory, no sweep both sets
     registers of all of them and reads that memory.
 16. Threads fence their accesses to tensor memory before they signal a barrier, and fence after they wait at one before
-    they touch tensor memory: at the barriers of rings in tensor memory, and at all barriers of explicit roles.
+    they touch tensor memory: at the barriers of rings in tensor memory, and at all barriers of explicit roles, and at
+    the one of a cluster at their end.
 17. The boxes that TMA copies begin at multiples of 16 bytes of a row of their tensor, for all launch parameters
     (`warp_boxes`).
 18. No box that TMA stores or reduces begins below 0 in its tensor (`warp_signs`).
@@ -81,6 +82,7 @@ from tilec.ir.warp_verify.structure import (
     check_replicas,
     check_sections,
     check_shared_memory,
+    check_tensor_memory_end,
     check_transpositions,
     check_warpgroup_copies,
     check_warpgroup_parts,
@@ -120,6 +122,7 @@ def _find_violations(program: Program, skips: dict[str, SplitRole]) -> Iterator[
     The sections are verified one after the other. A run without skipped iterations has to confirm a violation. The
     roles that were cut short are recorded in `skips`.
     """
+    yield from check_tensor_memory_end(program)
     if len(program.sections) > 1:
         yield from check_sections(program)
         yield from check_early_start(program)
