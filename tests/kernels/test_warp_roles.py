@@ -49,6 +49,16 @@ def test_two_warps_multiply(target: str, trips: int) -> None:
     np.testing.assert_allclose(t["C"], expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("trips", range(1, 4))
+def test_roles_within_a_loop(trips: int) -> None:
+    """The other side of an `if` is warps before and behind those that it names: each has work of its own there."""
+    _, made = built(KERNELS, "sm_90a", entry="in_a_loop", trips=trips)
+    assert [(role.first_warp, role.warps) for role in made.program.roles] == [(0, 4), (4, 1), (5, 1), (6, 2)]
+    t = run_kernel(made, trips)
+    a, b = (t[name].astype(np.float32) for name in ("A", "B"))
+    np.testing.assert_allclose(t["C"], a[:, : 32 * trips] @ b[: 32 * trips], rtol=1e-4, atol=1e-3)
+
+
 def compute_sections(x: np.ndarray) -> np.ndarray:
     sums = np.concatenate([x[32:].sum(1) * 2, x[32:].sum(1)])
     s = x * np.float32(0.5) + sums[:, None]
