@@ -145,12 +145,8 @@ def _check_scaled_gemm(call: Call) -> TileOp:
     n = 2 * b_n if is_pair else b_n
     if k != b_k or (m, n) != of_c:
         text = ", ".join(f"{name} is {show_shape(r.extent)}" for name, r in (("A", a), ("B", b), ("C", c)))
-        wanted = (
-            "A is (M, K), C is (M, N), and each block has half of B's columns"
-            if is_pair
-            else "A is (M, K), C is (M, N)"
-        )
-        raise_error("shape-mismatch", f"operands of {call.name} disagree", call.span, text, help=wanted)
+        way_out = "A is (M, K), C is (M, N)" + (", and each block has half of B's columns" if is_pair else "")
+        raise_error("shape-mismatch", f"operands of {call.name} disagree", call.span, text, help=way_out)
     steps = tuple(_read_step(call, f"sf_{name}_granularity_k", a.buffer.dtype, k) for name in "ab")
     for name, scales, rows in (("SFA_tmem", sfa, m), ("SFB_tmem", sfb, n)):
         wanted = (ROWS, SCALES_PER_WORD * -(-rows // ROWS))
@@ -264,13 +260,15 @@ def _evaluate_scaled_gemm(op: ScaledGemm, env: Environment) -> None:
         _multiply_block(op, right, block)
 
 
-def _multiply_block(op: ScaledGemm, right: NDArray[np.generic], env: Environment) -> None:
-    """Compute the product of one block's A and these rows of B in float64, add C unless it is cleared, and write C."""
+def _multiply_block(op: ScaledGemm, columns: NDArray[np.generic], env: Environment) -> None:
+    """Compute the product of one block's A and these columns of B, stored along K, in float64, add C unless it is
+    cleared, and write C.
+    """
     import numpy as np
 
     a, _, c, sfa, sfb = op.regions
-    left = env.read(a).reshape(get_matrix_shape(a)).astype(np.float64)
-    left, right = left.T if op.transpose_A else left, right.astype(np.float64)
+    left: NDArray[np.floating] = env.read(a).reshape(get_matrix_shape(a)).astype(np.float64)
+    left, right = left.T if op.transpose_A else left, columns.astype(np.float64)
     first = int(env.scalar(op.start))
     for name, step, scales in (("a", op.a_step, sfa), ("b", op.b_step, sfb)):
         words = env.read(scales).reshape(get_matrix_shape(scales))
