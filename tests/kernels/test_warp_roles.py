@@ -59,6 +59,15 @@ def test_roles_within_a_loop(trips: int) -> None:
     np.testing.assert_allclose(t["C"], a[:, : 32 * trips] @ b[: 32 * trips], rtol=1e-4, atol=1e-3)
 
 
+def test_tensors_are_passed_between_roles() -> None:
+    """Not by TMA, the writes of which an arrival does not wait for."""
+    _, made = built(KERNELS, "sm_90a", entry="stored_and_read")
+    assert "cp.async.bulk.tensor" not in made.ptx
+    for adversary in range(3):
+        t = run_kernel(made, adversary)
+        np.testing.assert_allclose(t["Z"], 2 * t["X"].astype(np.float32) + 3, rtol=2e-3, atol=2e-3)
+
+
 def compute_sections(x: np.ndarray) -> np.ndarray:
     sums = np.concatenate([x[32:].sum(1) * 2, x[32:].sum(1)])
     s = x * np.float32(0.5) + sums[:, None]

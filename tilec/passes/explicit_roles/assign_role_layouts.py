@@ -7,8 +7,11 @@ Operations of roles alone have their mechanisms before
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import permutations
 
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
 from tilec.ir.groups import WARPGROUP_WARPS, describe_warps
 from tilec.ops.copies.copy import Copy
@@ -37,14 +40,16 @@ def assign_role_layouts(
     """Choose mechanisms and fragment layouts for each role alone, and one layout for each shared tile of all roles.
     Tiles that no role uses are dropped, from `versions` (names and counts) too."""
     parts = find_split_roles(kernel)
-    used_names = _list_buffer_names(kernel)
+    used_names, ordered = _list_buffer_names(kernel), frozenset(_find_passed_tensors(parts))
     assignments: list[LayoutAssignment] = []
     for part in parts:
         has_warpgroups = part.warps.start % WARPGROUP_WARPS == 0
         if not has_warpgroups:
             _check_without_warpgroups(part)
         own_target = target if has_warpgroups else target.without("wgmma")
-        selected = select_mechanisms(part.kernel, own_target, "none", switches, mistakes, tma_loads=False)
+        selected = select_mechanisms(
+            part.kernel, own_target, "none", switches, mistakes, tma_loads=False, ordered=ordered
+        )
         assigned = assign_fragment_layouts(selected, mistakes)
         assignments.append(_rename_added_tiles(assigned, _list_buffer_names(part.kernel), used_names, part))
     shared = assign_shared_layouts(assignments, selected, mistakes)
@@ -68,6 +73,17 @@ def assign_role_layouts(
         made,
         tuple((name, depth) for name, depth in versions if name in names),
     )
+
+
+def _find_passed_tensors(parts: Sequence[ExplicitRole]) -> Iterator[str]:
+    """Yield the names of tensors that one role writes and another reads, or writes in a later section. An arrival
+    publishes what threads have written to a tensor, but not what TMA still writes there."""
+    for writer, other in permutations(parts, 2):
+        written = {b.name for s in writer.kernel.body for b in find_writes(s) if b.scope == "global"}
+        touched = {b.name for s in other.kernel.body for b in find_reads(s)}
+        if writer.section != other.section:
+            touched |= {b.name for s in other.kernel.body for b in find_writes(s)}
+        yield from written & touched
 
 
 def _check_without_warpgroups(part: ExplicitRole) -> None:

@@ -81,9 +81,10 @@ def select_mechanisms(
     switches: EnvironmentSwitches = NO_SWITCHES,
     mistakes: ErrorCollector = RAISE_FIRST,
     tma_loads: bool = True,
+    ordered: frozenset[str] = frozenset(),
 ) -> MechanismSelection:
     """Choose the kernel's form and the mechanism of copies and products; `tma_loads` allows TMA without a producer.
-    Records the error of an impossible operation."""
+    `ordered` are the names of tensors to which others write in order. Records the error of an impossible operation."""
     legalise.check_arithmetic(kernel.body, target, mistakes)
     form = kernel_form.FormChoice("unspecialised")
     with mistakes.caught():
@@ -91,6 +92,7 @@ def select_mechanisms(
     with mistakes.caught():
         form = kernel_form.choose_kernel_form(kernel, target, strategy)
     selector = _MechanismSelector(kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"))
+    selector.ordered |= ordered
     body = selector.select_body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
     if selector.has_tensor_memory:
