@@ -23,7 +23,7 @@ from tilec.passes.layout.assign_layouts import (
     assign_fragment_layouts,
     assign_shared_layouts,
 )
-from tilec.passes.layout.select_mechanisms import select_mechanisms
+from tilec.passes.layout.select_mechanisms import select_role_mechanisms
 from tilec.rewriting.substitution import rename_buffers
 from tilec.support.diagnostics import ErrorCollector, raise_error
 from tilec.support.options import EnvironmentSwitches
@@ -40,16 +40,14 @@ def assign_role_layouts(
     """Choose mechanisms and fragment layouts for each role alone, and one layout for each shared tile of all roles.
     Tiles that no role uses are dropped, from `versions` (names and counts) too."""
     parts = find_split_roles(kernel)
-    used_names, ordered = _list_buffer_names(kernel), frozenset(_find_passed_tensors(parts))
+    used_names, passed = _list_buffer_names(kernel), frozenset(_find_passed_tensors(parts))
     assignments: list[LayoutAssignment] = []
     for part in parts:
         has_warpgroups = part.warps.start % WARPGROUP_WARPS == 0
         if not has_warpgroups:
             _check_without_warpgroups(part)
         own_target = target if has_warpgroups else target.without("wgmma")
-        selected = select_mechanisms(
-            part.kernel, own_target, "none", switches, mistakes, tma_loads=False, ordered=ordered
-        )
+        selected = select_role_mechanisms(part.kernel, own_target, switches, mistakes, passed)
         assigned = assign_fragment_layouts(selected, mistakes)
         assignments.append(_rename_added_tiles(assigned, _list_buffer_names(part.kernel), used_names, part))
     shared = assign_shared_layouts(assignments, selected, mistakes)

@@ -26,6 +26,7 @@ from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ir.types import INT32
 from tilec.ops.placeholder import is_refused
 from tilec.ops.synchronisation.barriers import BARRIER_OPERATIONS, AllocBarrier
+from tilec.ops.synchronisation.sync import BlockBarrier
 from tilec.ops.synchronisation.warpgroups import NamedArrive
 from tilec.rewriting.make_names_unique import make_names_unique
 from tilec.rewriting.substitution import substitute_stmt
@@ -34,6 +35,8 @@ from tilec.support.records import dataclass
 from tilec.support.source import Span
 
 COMMON_ROLE = "together"
+NAMED_BARRIERS = 16
+"""The named barriers of a block (PTX ISA, bar.sync)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +75,28 @@ def split_roles(kernel: tile.Kernel) -> tile.Kernel:
         if divided is None:
             made += body
             continue
-        for warps in _find_role_ranges(section, every):
+        ranges = tuple(_find_role_ranges(section, every))
+        _check_barrier_count(section, len(ranges), divided.span)
+        for warps in ranges:
             made.append(tile.If(warps_condition(warps), _select_for_role(body, warps, every), (), divided.span))
     split = make_names_unique(replace(kernel, body=tuple(made)))
     _check_fragments(find_split_roles(split))
     return split
+
+
+def _check_barrier_count(section: tuple[tile.Stmt, ...], roles: int, span: Span) -> None:
+    """Refuse a section of more roles than there are named barriers for. Each role has one, and so have the block and
+    the kernel's own T.sync_threads(id, count)."""
+    statements = tile.walk_statements(section)
+    own = {s.id for s in statements if isinstance(s, BlockBarrier | NamedArrive) and s.id is not None}
+    left = NAMED_BARRIERS - len(own | {0})
+    if roles > left:
+        raise_error(
+            "cross-role-operation",
+            f"the warps divide into {roles} roles, and a block has {left} barriers for them",
+            span,
+            help="let several warps share a role",
+        )
 
 
 def _find_sections(body: tuple[tile.Stmt, ...]) -> list[tuple[tile.Stmt, ...]]:

@@ -81,18 +81,44 @@ def select_mechanisms(
     switches: EnvironmentSwitches = NO_SWITCHES,
     mistakes: ErrorCollector = RAISE_FIRST,
     tma_loads: bool = True,
-    ordered: frozenset[str] = frozenset(),
 ) -> MechanismSelection:
     """Choose the kernel's form and the mechanism of copies and products; `tma_loads` allows TMA without a producer.
-    `ordered` are the names of tensors to which others write in order. Records the error of an impossible operation."""
+    Records the error of an impossible operation."""
+    return _select_in_order(kernel, target, strategy, switches, mistakes, tma_loads, find_ordered_tensors(kernel))
+
+
+def select_role_mechanisms(
+    kernel: tile.Kernel,
+    target: Target,
+    switches: EnvironmentSwitches,
+    mistakes: ErrorCollector,
+    passed_tensors: frozenset[str],
+) -> MechanismSelection:
+    """Choose the mechanisms of an explicit role. `passed_tensors` are the names of those that other roles access, too,
+    in an order that counts."""
+    ordered = find_ordered_tensors(kernel) | passed_tensors
+    return _select_in_order(kernel, target, "none", switches, mistakes, False, ordered)
+
+
+def _select_in_order(
+    kernel: tile.Kernel,
+    target: Target,
+    strategy: Strategy,
+    switches: EnvironmentSwitches,
+    mistakes: ErrorCollector,
+    tma_loads: bool,
+    ordered: frozenset[str],
+) -> MechanismSelection:
+    """Choose form and mechanisms, where accesses to the tensors in `ordered` must keep their order."""
     legalise.check_arithmetic(kernel.body, target, mistakes)
     form = kernel_form.FormChoice("unspecialised")
     with mistakes.caught():
         check_cluster_support(kernel, target)
     with mistakes.caught():
         form = kernel_form.choose_kernel_form(kernel, target, strategy)
-    selector = _MechanismSelector(kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"))
-    selector.ordered |= ordered
+    selector = _MechanismSelector(
+        kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"), ordered
+    )
     body = selector.select_body(kernel.body)
     kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
     if selector.has_tensor_memory:
@@ -168,6 +194,7 @@ class _MechanismSelector:
         switches: EnvironmentSwitches,
         mistakes: ErrorCollector,
         tma_loads: bool,
+        ordered: frozenset[str],
     ) -> None:
         self.kernel, self.target, self.form, self.switches, self.mistakes = kernel, target, form, switches, mistakes
         self.tma_loads = tma_loads
@@ -176,7 +203,7 @@ class _MechanismSelector:
         self.fed_copies: set[IdentityKey[tile.Stmt]] = set()  # the copies of a producer role or loading thread
         self.in_pipeline = False
         self.row_accumulators: set[str] = set()  # accumulators of which each warpgroup has whole rows
-        self.ordered, self.placed = find_ordered_tensors(kernel), kernel_form.find_placed_tiles(kernel)
+        self.ordered, self.placed = ordered, kernel_form.find_placed_tiles(kernel)
         self.coordinates = collect_coordinates(kernel)
         self.sources_of_a = _find_sources_of_a(kernel)
         self.origins = _trace_accumulators(kernel)
