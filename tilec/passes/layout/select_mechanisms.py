@@ -84,7 +84,9 @@ def select_mechanisms(
 ) -> MechanismSelection:
     """Choose the kernel's form and the mechanism of copies and products; `tma_loads` allows TMA without a producer.
     Records the error of an impossible operation."""
-    return _select_in_order(kernel, target, strategy, switches, mistakes, tma_loads, find_ordered_tensors(kernel))
+    form = _choose_form(kernel, target, strategy, mistakes)
+    selector = _MechanismSelector(kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"))
+    return _apply_selector(selector, form)
 
 
 def select_role_mechanisms(
@@ -96,31 +98,29 @@ def select_role_mechanisms(
 ) -> MechanismSelection:
     """Choose the mechanisms of an explicit role. `passed_tensors` are the names of those that other roles access, too,
     in an order that counts."""
-    ordered = find_ordered_tensors(kernel) | passed_tensors
-    return _select_in_order(kernel, target, "none", switches, mistakes, False, ordered)
+    form = _choose_form(kernel, target, "none", mistakes)
+    selector = _MechanismSelector(kernel, target, form.form, switches, mistakes, False)
+    selector.ordered |= passed_tensors
+    return _apply_selector(selector, form)
 
 
-def _select_in_order(
-    kernel: tile.Kernel,
-    target: Target,
-    strategy: Strategy,
-    switches: EnvironmentSwitches,
-    mistakes: ErrorCollector,
-    tma_loads: bool,
-    ordered: frozenset[str],
-) -> MechanismSelection:
-    """Choose form and mechanisms, where accesses to the tensors in `ordered` must keep their order."""
+def _choose_form(
+    kernel: tile.Kernel, target: Target, strategy: Strategy, mistakes: ErrorCollector
+) -> kernel_form.FormChoice:
+    """Return the kernel's form, unspecialised after an error, and record errors of arithmetic and clusters."""
     legalise.check_arithmetic(kernel.body, target, mistakes)
-    form = kernel_form.FormChoice("unspecialised")
     with mistakes.caught():
         check_cluster_support(kernel, target)
     with mistakes.caught():
-        form = kernel_form.choose_kernel_form(kernel, target, strategy)
-    selector = _MechanismSelector(
-        kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"), ordered
-    )
-    body = selector.select_body(kernel.body)
-    kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
+        return kernel_form.choose_kernel_form(kernel, target, strategy)
+    return kernel_form.FormChoice("unspecialised")
+
+
+def _apply_selector(selector: _MechanismSelector, form: kernel_form.FormChoice) -> MechanismSelection:
+    """Return the selector's kernel with the mechanisms that it chooses; record errors of sums in tensor memory."""
+    target, mistakes = selector.target, selector.mistakes
+    body = selector.select_body(selector.kernel.body)
+    kernel = replace(selector.kernel, body=body, buffers=selector.kernel.buffers + tuple(selector.staging))
     if selector.has_tensor_memory:
         kernel = move_sums_to_tmem(kernel, target)
         for op in tile.walk_statements(kernel.body):
@@ -132,7 +132,7 @@ def _select_in_order(
             kernel, target, None if selector.has_tensor_memory else form.why_alike or kernel_form.NO_ROLE_WARPS
         )
     has_one_loader = form.form != "warp_specialised" and bool(selector.fed_copies)
-    return MechanismSelection(kernel, form, target.weights, switches.always_swizzle, has_one_loader)
+    return MechanismSelection(kernel, form, target.weights, selector.switches.always_swizzle, has_one_loader)
 
 
 def _find_loads(loop: tile.For) -> tuple[tile.TileOp, ...]:
@@ -194,7 +194,6 @@ class _MechanismSelector:
         switches: EnvironmentSwitches,
         mistakes: ErrorCollector,
         tma_loads: bool,
-        ordered: frozenset[str],
     ) -> None:
         self.kernel, self.target, self.form, self.switches, self.mistakes = kernel, target, form, switches, mistakes
         self.tma_loads = tma_loads
@@ -203,7 +202,7 @@ class _MechanismSelector:
         self.fed_copies: set[IdentityKey[tile.Stmt]] = set()  # the copies of a producer role or loading thread
         self.in_pipeline = False
         self.row_accumulators: set[str] = set()  # accumulators of which each warpgroup has whole rows
-        self.ordered, self.placed = ordered, kernel_form.find_placed_tiles(kernel)
+        self.ordered, self.placed = find_ordered_tensors(kernel), kernel_form.find_placed_tiles(kernel)
         self.coordinates = collect_coordinates(kernel)
         self.sources_of_a = _find_sources_of_a(kernel)
         self.origins = _trace_accumulators(kernel)
