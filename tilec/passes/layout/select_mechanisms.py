@@ -111,9 +111,10 @@ def _choose_form(
     legalise.check_arithmetic(kernel.body, target, mistakes)
     with mistakes.caught():
         check_cluster_support(kernel, target)
+    chosen = [kernel_form.FormChoice("unspecialised")]
     with mistakes.caught():
-        return kernel_form.choose_kernel_form(kernel, target, strategy)
-    return kernel_form.FormChoice("unspecialised")
+        chosen.append(kernel_form.choose_kernel_form(kernel, target, strategy))
+    return chosen[-1]
 
 
 def _apply_selector(selector: _MechanismSelector, form: kernel_form.FormChoice) -> MechanismSelection:
