@@ -169,7 +169,7 @@ class Script:
     def calls(self, name: str) -> Iterator[ast.Call]:
         """Those of it, of its methods (`compile`), of what a call of it gave, and of the autograd function that it is
         the `forward` of."""
-        names = {name, *self._applied(name)}
+        names = {name, *self._applied(name), *self._find_other_names(name)}
         nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
         for node in sorted(nodes, key=lambda each: (id(each) in self.failing, each.lineno, each.col_offset)):
             match node:
@@ -180,6 +180,17 @@ class Script:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="apply")) if name == "forward":
                     if owner in self.classes:
                         yield node
+                case _:
+                    pass
+
+    def _find_other_names(self, name: str) -> Iterator[str]:
+        """Yield the names that the script gives a kernel of its own, as `kernel = gemm_pair if paired else gemm`."""
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=alias)], value=value) if alias not in self.functions:
+                    chosen = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+                    if any(isinstance(each, ast.Name) and each.id == name for each in chosen):
+                        yield alias
                 case _:
                     pass
 

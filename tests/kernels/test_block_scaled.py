@@ -21,7 +21,6 @@ from tilec.ir.types import FLOAT8_E4M3, FLOAT8_E8M0
 
 KERNEL = HERE / "block_scaled.tl"
 TARGET = "sm_100a"
-M, N = 128, 64
 KINDS = {
     "mxf8": {"dtype": "float8_e4m3fn", "dtype_b": "float8_e4m3fn", "step": 32, "BK": 128, "K": 256},
     "mixed": {"dtype": "float8_e5m2", "dtype_b": "float8_e4m3fn", "step": 64, "BK": 64, "K": 320},
@@ -37,9 +36,9 @@ def arguments(made: Build, step: int) -> tuple[emulate.KernelArguments, NDArray[
     buffers = {p.name: p for p in made.kernel.params if isinstance(p, Buffer)}
     generator = np.random.default_rng(step)
     scaled = {}
-    for name, rows in (("A", M), ("B", N)):
+    for name in "AB":
         buffer = buffers[name]
-        k = buffer.shape[1]
+        rows, k = buffer.shape
         dense = encode_values(generator.standard_normal((rows, k)).astype(np.float32), buffer.dtype)
         assert dense.shape == storage_shape(buffer.shape, buffer.dtype)
         given.tensors[name] = dense
@@ -66,6 +65,24 @@ def test_equals_numpy(kind: str, entry: str) -> None:
     word = {"mxf4": "mxf4.block_scale.scale_vec::2X", "nvf4": "mxf4nvf4.block_scale.scale_vec::4X"}
     assert f"kind::{word.get(kind, 'mxf8f6f4.block_scale.scale_vec::1X')}" in made.ptx
     given, wanted = arguments(made, int(KINDS[kind]["step"]))
+    reference = given.copy()
+    emulate.run_reference(made.kernel, reference)
+    runs = [reference]
+    for adversary in (None, 1):
+        runs.append(given.copy())
+        emulate.emulate_build(made, runs[-1], options=RunOptions(adversary=adversary))
+    for run in runs:
+        np.testing.assert_allclose(run.tensors["C"], wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_pairs_of_blocks(steps: int) -> None:
+    """Each block has the scales of its rows of A and of all of B; what threads write for the other's tensor cores, they
+    release to the cluster."""
+    _, made = built(HERE / "block_scaled_pair.tl", TARGET, K=128 * steps)
+    assert "tcgen05.mma.cta_group::2.kind::mxf8f6f4.block_scale" in made.ptx
+    assert "mbarrier.arrive.release.cluster.shared::cluster" in made.ptx
+    given, wanted = arguments(made, 32)
     reference = given.copy()
     emulate.run_reference(made.kernel, reference)
     runs = [reference]

@@ -292,6 +292,21 @@ def outer():
 """
 
 
+def test_values_are_those_of_calls_by_another_name() -> None:
+    """A script that chooses between its kernels calls the chosen one by a name of its own."""
+    script = Script(ast.parse("""
+def alone(rows, stages): ...
+def paired(rows, stages): ...
+def other(rows, stages): ...
+def main(is_paired=True):
+    kernel = paired if is_paired else alone
+    sizes = {"rows": 64, "stages": 3}
+    kernel(**sizes)
+"""))  # fmt: skip
+    assert script.arguments("paired") == script.arguments("alone") == {"rows": 64, "stages": 3}
+    assert script.arguments("other") == {}
+
+
 def test_values_are_those_where_a_call_stands() -> None:
     """Check the arguments found for `split` in CALLS, and those that another kernel of the file shares."""
     script = Script(ast.parse(CALLS))

@@ -1,4 +1,4 @@
-"""Explicit roles as blocks of one kernel: every warpgroup has one, and the kernel is still tile IR."""
+"""Explicit roles as blocks of one kernel: every warp has one in each section, and the kernel is still tile IR."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilec.driver.build import Observer, load_kernels
-from tilec.ir.groups import WARPGROUP_THREADS, guarded_warpgroups
+from tilec.ir.groups import WARP_THREADS, WARPGROUP_WARPS, guarded_warps
 from tilec.ir.read import read_kernel
 from tilec.ir.text import print_kernel
 from tilec.ir.tile import Kernel
@@ -20,6 +20,7 @@ from tilec.support.options import CompileOptions
 
 ROOT = Path(__file__).parents[2]
 FILES = ("tests/kernels/roles.tl", "tests/kernels/pipeline_objects.tl", "samples/attention/warp_specialised.tl")
+OF_WARPS = "tests/kernels/warp_roles.tl"
 
 
 def kernels(file: str) -> list[Kernel]:
@@ -31,19 +32,28 @@ def kernels(file: str) -> list[Kernel]:
 def test_blocks_partition_the_warpgroups(file: str) -> None:
     for kernel in kernels(file):
         apart = split_roles(kernel)
-        blocks = [groups for stmt in apart.body if (groups := guarded_warpgroups(stmt)) is not None]
+        blocks = [warps for stmt in apart.body if (warps := guarded_warps(stmt)) is not None]
         if not blocks:  # one role alone
             assert apart is kernel and [role.name for role in find_split_roles(apart)] == ["all"]
             continue
-        ends = [0, *(groups.stop for groups in blocks)]
-        assert [groups.start for groups in blocks] == ends[:-1]
-        assert ends[-1] * WARPGROUP_THREADS == kernel.threads
+        ends = [0, *(warps.stop for warps in blocks)]
+        assert [warps.start for warps in blocks] == ends[:-1]
+        assert ends[-1] * WARP_THREADS == kernel.threads
         assert all(before < after for before, after in pairwise(ends))
         named = [role.name for role in find_split_roles(apart) if not role.is_common]
-        assert named == [f"warpgroup_{groups.start}" for groups in blocks]
+        assert named == [f"warpgroup_{warps.start // WARPGROUP_WARPS}" for warps in blocks]
 
 
-@pytest.mark.parametrize("file", FILES)
+def test_each_section_has_all_warps() -> None:
+    for kernel in kernels(OF_WARPS):
+        found = find_split_roles(split_roles(kernel))
+        for section in range(found[-1].section + 1):
+            warps = [warp for role in found if role.section == section for warp in role.warps]
+            assert warps == list(range(kernel.threads // WARP_THREADS))
+        assert len({role.name for role in found}) == len(found)
+
+
+@pytest.mark.parametrize("file", [*FILES, OF_WARPS])
 def test_they_are_tile_ir(file: str) -> None:
     for kernel in kernels(file):
         apart = split_roles(kernel)

@@ -69,7 +69,8 @@ BAD_LOOPS = (
     ("{'groups': [0]}", "{'sync': [['x']]}", "sync ['x'] names statements that do not exist"),
 )
 CONDITIONS = (
-    ("%warpgroup >= 1 and %warpgroup < 2", "there are no warpgroups 1 to 1"),
+    ("%warpgroup >= 1 and %warpgroup < 2", "there are no warps 4 to 7"),
+    ("%block_warp >= 2 and %block_warp < 5", "there are no warps 2 to 4"),
     ("1 >= 1 and %warpgroup < 2", "%warpgroup is not visible"),
     ("%warpgroup == 0", "%warpgroup is not visible"),
 )

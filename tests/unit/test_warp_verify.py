@@ -152,7 +152,11 @@ def test_shared_tiles_have_names_of_their_own() -> None:
 
 
 def test_warpgroup_operations_run_in_whole_warpgroups() -> None:
-    assert "role all has 2 warps, not whole warpgroups" in violations(one_role(wgmma(), warp.WgmmaWait(0), warps=2))
+    of_two = one_role(wgmma(), warp.WgmmaWait(0), warps=2)
+    assert "role all has 2 warps from 0 on, not whole warpgroups" in violations(of_two)
+    whole = one_role(wgmma(), warp.WgmmaWait(0))
+    behind = replace(whole, roles=(warp.Role("one", 0, 1, ()), replace(whole.roles[0], first_warp=1)))
+    assert f"role all has {whole.roles[0].warps} warps from 1 on, not whole warpgroups" in violations(behind)
     program = two_roles(PRODUCER, CONSUMER)
     few = replace(program, roles=(program.roles[0], replace(program.roles[1], warps=1)))
     assert "role producer has 1 warps, not whole warpgroups" in violations(few)

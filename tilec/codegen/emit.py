@@ -92,8 +92,7 @@ def make_manifest(program: warp.Program, target: Target, roles: Mapping[str, lau
 
 def _select_ptx_version(program: warp.Program, target: Target) -> str:
     """Return the target's PTX version, or 8.7 if a tensor-core product needs `.kind::mxf4nvf4`."""
-    every = (op for role in program.roles for op in warp.walk_operations(role.body))
-    scaled = {op.scales.kind for op in every if isinstance(op, warp.TensorMma) and op.scales is not None}
+    scaled = {op.scales.kind for op in program.operations() if isinstance(op, warp.TensorMma) and op.scales is not None}
     return "8.7" if "mxf4nvf4" in scaled else target.ptx_version
 
 

@@ -52,8 +52,7 @@ class EntryCode:
         self.pointers: dict[str, Reg] = {}
         self.addresses = Addresses(self.builder, self.scalars, program, self.pointers)
         self.scalars.read_uniform = self.read_uniform
-        operations = (op for role in program.roles for op in warp.walk_operations(role.body))
-        self.scalars.may_call = not any(isinstance(op, warp.Wgmma) for op in operations)
+        self.scalars.may_call = not any(isinstance(op, warp.Wgmma) for op in program.operations())
         self.register_count = 0  # of a thread, where code stands
         self.exits: list[str] = []  # where a break leads, the innermost loop last
         self.cursors: tuple[warp.Cursor, ...] = ()  # of the operation whose scalars are computed
@@ -153,17 +152,22 @@ class EntryCode:
         self.builder.place_label(done)
 
     def emit_roles(self) -> None:
-        """Emit the common code, the branches to the roles by warp, each role's code, and the end of the block.
+        """Emit the sections of the program one after the other, and the end of the block."""
+        for roles in self.program.sections:
+            self.emit_section(roles)
+        if self.program.signals_blocks:
+            clusters.emit_cluster_barrier(self.builder)
+        if self.program.explicit_roles and self.program.tensor:  # any role may read it last
+            tcgen05.emit_deallocation(self.state, Imm(0), Imm(self.program.threads), self.scalars.get_register(WARP))
+
+    def emit_section(self, roles: tuple[warp.Role, ...]) -> None:
+        """Emit the branches to a section's roles by warp, and each role's code.
 
         The first role follows at once, the others are branched to. Branches to warpgroups come first, since a warpgroup
         changes its register count as a whole; roles that share a warpgroup then branch by warps.
         """
         end = self.builder.new_label("end")
-        if self.program.common is not None:
-            self.set_registers(self.program.common)
-            with self.scalars.open_scope():
-                self.emit_role(self.program.common, 0, end)
-        roles = self.program.roles
+        section = self.program.isolate_section(roles)
         labels = {r.name: self.builder.new_label(r.name) for r in roles[1:]}
         self.emit_role_branches([r for r in roles[1:] if not _shares_warpgroup(r)], labels)
         for number, role in enumerate(roles):
@@ -173,15 +177,11 @@ class EntryCode:
                 self.set_registers(role)
                 self.emit_role_branches(list(itertools.takewhile(_shares_warpgroup, roles[number + 1 :])), labels)
             with self.scalars.open_scope():
-                self.emit_role(role, self.program.named_barrier(number), end)
+                self.emit_role(role, section.named_barrier(number), end)
             if role is not roles[-1]:
                 self.builder.emit("bra", Symbol(end))
         if len(roles) > 1 or roles[0].single_thread:
             self.builder.place_label(end)
-        if self.program.signals_blocks:
-            clusters.emit_cluster_barrier(self.builder)
-        if self.program.explicit_roles and self.program.tensor:  # any role may read it last
-            tcgen05.emit_deallocation(self.state, Imm(0), Imm(self.program.threads), self.scalars.get_register(WARP))
 
     def emit_role_branches(self, roles: list[warp.Role], labels: Mapping[str, str]) -> None:
         """Emit the branches to these roles for warps from their first one on, the last role first."""
@@ -554,12 +554,11 @@ def _find_written_tensors(program: warp.Program) -> set[str]:
     if any(isinstance(op, warp.GridControl) and op.what == "wait" for op in program.operations()):
         return {p.name for p in program.params if isinstance(p, tile.Buffer)}
     names: set[str] = set()
-    for role in program.roles:
-        for op in warp.walk_operations(role.body):
-            if isinstance(op, warp.Elementwise):
-                names |= {s.buffer.name for s in tile.walk_statements(op.nest.body) if isinstance(s, tile.Store)}
-            elif isinstance(op, warp.TmaStore):
-                names.add(op.map.tensor.name)
+    for op in program.operations():
+        if isinstance(op, warp.Elementwise):
+            names |= {s.buffer.name for s in tile.walk_statements(op.nest.body) if isinstance(s, tile.Store)}
+        elif isinstance(op, warp.TmaStore):
+            names.add(op.map.tensor.name)
     return names
 
 

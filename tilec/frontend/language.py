@@ -342,8 +342,9 @@ WARPGROUPS = LanguageEntry(
     """In a `with` statement: the body is executed by the named warpgroups of 128 threads, `T.ws(0)` or consecutive ones
     as `T.ws(0, 1)`. The other warpgroups skip it without waiting; barriers order them. Tiles are distributed over the
     threads that execute the body, and a fragment belongs to them. In a kernel with barriers `if tx < 128:`, with `tx =
-    T.get_thread_binding()`, is the same. Loops run as written, also T.Pipelined. Before the first of these blocks all
-    threads of the block execute everything together, and wait for each other.""",
+    T.get_thread_binding()`, is the same, and `if tx < 32:` is a role of one warp. Loops run as written, also
+    T.Pipelined. Outside of these blocks, at the top level of the kernel, all threads of the block execute everything
+    together, and wait for each other before and behind the blocks.""",
     (roles.elaborate_role_section, divide._take_share, divide._check_fragments, check_role_races),
 )
 

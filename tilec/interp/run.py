@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from functools import partial
+from itertools import groupby
 from typing import Any, NoReturn, assert_never
 
 import numpy as np
@@ -110,15 +111,15 @@ def _create_block_machine(machine: _Machine, kernel: tile.Kernel, block: Block) 
 
 
 def _run_block(kernel: tile.Kernel, roles: tuple[ExplicitRole, ...], machine: _Machine) -> None:
-    """Run a block's body, or the explicit roles of the kernel if it has some, the common ones first."""
+    """Run a block's body, or the explicit roles of the kernel if it has some, section by section."""
     if not roles:
         machine.role_barriers = None
         with np.errstate(all="ignore"):
             machine.body(kernel.body)
         return
     assert machine.role_barriers is not None
-    for together in (True, False):
-        machine.role_barriers.run([partial(_run_role, p, machine) for p in roles if p.is_common == together])
+    for _, section in groupby(roles, lambda role: role.section):
+        machine.role_barriers.run([partial(_run_role, role, machine) for role in section])
 
 
 def _run_role(role: ExplicitRole, block: _Machine) -> None:

@@ -139,7 +139,11 @@ class _KernelParser:
             self.fail_at(f"the parameters {', '.join(names)} are not declared first, in this order", header)
         tiles = tuple(b for b in buffers if isinstance(b, tile.Buffer))
         self.buffers = {b.name: b for b in declared if isinstance(b, tile.Buffer)}
-        self.vars = {v.name: v for v in (*params, *block_vars, tile.THREAD, tile.WARPGROUP) if isinstance(v, tile.Var)}
+        self.vars = {
+            v.name: v
+            for v in (*params, *block_vars, tile.THREAD, tile.WARPGROUP, tile.BLOCK_WARP)
+            if isinstance(v, tile.Var)
+        }
         layouts, subtiles = tuple(self.read_layout_annotations()), tuple(self.read_subtiles())
         cluster = self.read_option(
             _CLUSTER, lambda found, span: tile.Cluster((int(found[1]), int(found[2]), int(found[3])), span)

@@ -48,7 +48,7 @@ def _write_program_lines(program: Program) -> Iterator[str]:
         yield f"  ring {ring.name}: depth {ring.depth}{_format_ring_barriers(ring)}{shared}{pair}{heard}"
     for made in program.barriers:
         yield f"  barriers {made.name}: {', '.join(map(str, made.counts))} arrivals"
-    for role in (*((program.common,) if program.common else ()), *program.roles):
+    for role in program.all_roles:
         yield ""
         registers = f", {role.registers} registers" if role.registers else ""
         single = ", one thread" if role.single_thread else ""

@@ -66,7 +66,8 @@ def emit_barrier(op: Arrive | CopiesArrive | ExpectBytes | BarrierWait, state: S
             guard = None if condition is None else state.scalars.get_register(condition)
             space = "shared::cta" if block is None else "shared::cluster"
             address = address if block is None else map_to_block(address, block, state)
-            builder.emit(f"mbarrier.arrive.{space}.b64", Reg("_"), address, guard=guard)
+            order = "release.cluster." if block is not None and state.program.hands_tiles_to_peer else ""
+            builder.emit(f"mbarrier.arrive.{order}{space}.b64", Reg("_"), address, guard=guard)
         case CopiesArrive(condition=condition):
             guard = None if condition is None else state.scalars.get_register(condition)
             builder.emit("cp.async.mbarrier.arrive.noinc.shared::cta.b64", address, guard=guard)
@@ -91,7 +92,8 @@ def emit_phase_wait(address: Address, parity: Reg, state: State) -> None:
     """Emit a loop that polls an mbarrier until its phase of this parity is over; before sm_90 by test_wait."""
     builder = state.builder
     waits = "try_wait" if state.target.has("tma") else "test_wait"
+    order = "acquire.cluster." if state.program.hands_tiles_to_peer else ""
     again = builder.new_label("wait")
     builder.place_label(again)
-    done = builder.create("pred", f"mbarrier.{waits}.parity.shared::cta.b64", address, parity)
+    done = builder.create("pred", f"mbarrier.{waits}.parity.{order}shared::cta.b64", address, parity)
     builder.emit("bra", Symbol(again), guard=Guard(done, True))

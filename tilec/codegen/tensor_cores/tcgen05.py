@@ -179,7 +179,8 @@ def _emit_scaled_mma(
     opcode = f"tcgen05.mma.{get_cta_group(state.program)}.kind::{scales.kind}.block_scale.{vector}"
     m, n = op.c.shape
     with state.scalars.open_scope(), _emit_on_leader(op.leader, state):
-        places = ScaleDescriptors(scales, build_scaled_descriptor(op, scales, rows, columns), state)
+        pair_rows = 2 * rows if op.paired else rows
+        places = ScaleDescriptors(scales, build_scaled_descriptor(op, scales, pair_rows, columns), state)
         always = builder.create("pred", "setp.eq.u32", Imm(1), Imm(1))
         first = _emit_accumulate_test(op, state, always)
         sums, of_a, of_b = (_address_version(buffer, op.cursors, state) for buffer in (op.c, scales.a, scales.b))

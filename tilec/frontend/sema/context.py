@@ -22,7 +22,7 @@ from tilec.frontend.sema.scope import Scope
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
 from tilec.ir.affine import Interval
-from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS
+from tilec.ir.groups import WARP_THREADS
 from tilec.ir.types import BOOL, DType
 from tilec.ops.language.values import TableEntry, Value
 from tilec.ops.reductions.reducer import Reducer
@@ -87,18 +87,19 @@ class Mask:
 class Findings:
     """Facts known only once a kernel has been elaborated, as places in its text: the variables of T.alloc_var and
     the arrays of T.alloc_local that threads set differently, the `if`s on the thread that have collective statements in
-    them, the arrays that must have the same values in all threads, and those that methods of T.TensorCoreIntrinEmitter
-    use, with the shape of the block's tile."""
+    them, those that divide warps into roles, the arrays that must have the same values in all threads, and those that
+    methods of T.TensorCoreIntrinEmitter use, with the shape of the block's tile."""
 
     per_thread_variables: set[Span] = field(default_factory=set)
     shared_ifs: set[Span] = field(default_factory=set)
+    dividing_ifs: set[Span] = field(default_factory=set)
     uniform_arrays: set[Span] = field(default_factory=set)
     emitter_arrays: dict[Span, tuple[int, int]] = field(default_factory=dict)
 
     def copy_sets(self) -> Findings:
         """Return a copy of the findings whose sets and dictionary are independent of these."""
-        variables, ifs, arrays = map(set, (self.per_thread_variables, self.shared_ifs, self.uniform_arrays))
-        return Findings(variables, ifs, arrays, dict(self.emitter_arrays))
+        variables, arrays = set(self.per_thread_variables), set(self.uniform_arrays)
+        return Findings(variables, set(self.shared_ifs), set(self.dividing_ifs), arrays, dict(self.emitter_arrays))
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -223,7 +224,7 @@ class Context:
     masks: list[Mask] = field(default_factory=list)
     """The conditions under which a thread runs the statement, outermost first."""
     role: range | None = None
-    """The warpgroups that run the statement, or None for the whole block."""
+    """The warps that run the statement as a role, or None for the whole block."""
     has_explicit_roles: bool = False
     """The kernel orders its threads by barriers."""
 
@@ -236,7 +237,7 @@ class Context:
     def threads(self) -> int:
         """Return how many threads run the current statement: its role's, else the block's, in whole warps."""
         if self.role is not None:
-            return WARPGROUP_THREADS * len(self.role)
+            return WARP_THREADS * len(self.role)
         return -(-math.prod(self.thread_extents) // WARP_THREADS) * WARP_THREADS
 
     @property

@@ -92,6 +92,9 @@ that depends on it differs between threads."""
 WARPGROUP = Var("%warpgroup")
 """The index of the thread's warpgroup in its block, visible everywhere. Used only by the conditions of `ir.groups`."""
 
+BLOCK_WARP = Var("%block_warp")
+"""The index of the thread's warp in its block, visible everywhere. Used only by the conditions of `ir.groups`."""
+
 ONCE_PREFIX = "%once"
 """The prefix of the names of variables that keep a value which is used several times."""
 

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator
 from typing import assert_never
 
 from tilec.ir import tile
-from tilec.ir.groups import WARPGROUP_THREADS, guarded_warpgroups
+from tilec.ir.groups import WARP_THREADS, guarded_warps
 from tilec.ir.ptx_values import find_ptx_error
 from tilec.ir.text import show_expr
 from tilec.ir.types import BOOL, FLOAT32, INT32, UINT32, UINT64, DType
@@ -82,7 +82,7 @@ class _Checker:
         self.names: set[str] = set()
         self.as_launched = as_launched
         self.threads = kernel.threads
-        self.groups = -(-kernel.threads // WARPGROUP_THREADS)
+        self.warps = kernel.threads // WARP_THREADS
         self.visible: set[tile.Var] = {tile.THREAD}
         self.buffers: set[tile.Buffer] = set()
 
@@ -208,13 +208,13 @@ class _Checker:
                 yield from _check_breaks(body, stmt.kind == "serial")
                 yield from self._check_nested(body, (var,), in_parallel)
             case tile.If(condition=condition, then=then, orelse=orelse):
-                threads, groups = self.threads, guarded_warpgroups(stmt)
-                if groups is None:  # else its operands are numbers and WARPGROUP
+                threads, warps = self.threads, guarded_warps(stmt)
+                if warps is None:  # else its operands are numbers and the index of a warp or warpgroup
                     yield from self.check_expression(condition)
-                elif not 0 <= groups.start < groups.stop <= self.groups:
-                    yield f"there are no warpgroups {groups.start} to {groups.stop - 1}"
+                elif not 0 <= warps.start < warps.stop <= self.warps:
+                    yield f"there are no warps {warps.start} to {warps.stop - 1}"
                 yield from _check_condition(condition)
-                self.threads = threads if groups is None else WARPGROUP_THREADS * len(groups)
+                self.threads = threads if warps is None else WARP_THREADS * len(warps)
                 yield from self.check_body(then, in_parallel)
                 self.threads = threads
                 yield from self.check_body(orelse, in_parallel)

@@ -230,7 +230,8 @@ class TensorMma(Operation):
 
 @dataclass(frozen=True, slots=True)
 class TensorCopy(Operation):
-    """Scales from shared to tensor memory, in order with the products issued by the role's thread `leader`."""
+    """Scales from shared to tensor memory, in order with the products issued by the role's thread `leader`. Where
+    products are paired, each block of the pair copies its own."""
 
     source: tile.Buffer
     destination: tile.Buffer

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import field
+from collections.abc import Callable, Iterator
+from dataclasses import field, replace
 
 from tilec.ir.layout import Fragment
 from tilec.ir.tile import Buffer, Extent, Var
 from tilec.ir.warp_nodes import memory
 from tilec.ir.warp_nodes.memory import MBARRIER_BYTES, BarrierArray, Ring, SharedTile, TensorMap, TensorTile
-from tilec.ir.warp_nodes.operations import Operation, TensorMma
+from tilec.ir.warp_nodes.operations import Operation, TensorCopy, TensorMma
 from tilec.ir.warp_nodes.waits import Arrive, NamedBarrier
 from tilec.ir.warp_nodes.walk import walk_operations
 from tilec.support.options import Arrivals
@@ -58,7 +58,9 @@ class Program:
     allocation for the tiles in `tensor` memory, and with `tells_peer` one more mbarrier.
 
     `common` is the code of all warps before they take up their roles. With `explicit_roles` the roles are the kernel's
-    own, and each counts its threads from 0. A program that `begins_early` may overlap the grid before it, and accesses
+    own, and each counts its threads from 0. `later` are the sections that follow `roles`: in each of them, roles of
+    its own divide the block's warps, or one role has all of them. Each section but the last ends with a barrier of the
+    block. A program that `begins_early` may overlap the grid before it, and accesses
     no tensor until it has waited for that grid.
     """
 
@@ -80,6 +82,27 @@ class Program:
     explicit_roles: bool = False
     tensor: tuple[TensorTile, ...] = ()
     begins_early: bool = False
+    later: tuple[tuple[Role, ...], ...] = ()
+
+    @property
+    def sections(self) -> tuple[tuple[Role, ...], ...]:
+        """Return the roles of each section, in the order in which the sections run."""
+        return (*(() if self.common is None else ((self.common,),)), self.roles, *self.later)
+
+    @property
+    def all_roles(self) -> tuple[Role, ...]:
+        """Return the roles of all sections, the common one too."""
+        return tuple(role for section in self.sections for role in section)
+
+    def isolate_section(self, roles: tuple[Role, ...]) -> Program:
+        """Return a program of this section alone."""
+        return replace(self, roles=roles, common=None, later=())
+
+    def map_roles(self, change: Callable[[Role], Role]) -> Program:
+        """Return the program with each role of each section changed."""
+        common = None if self.common is None else change(self.common)
+        roles, later = tuple(map(change, self.roles)), tuple(tuple(map(change, section)) for section in self.later)
+        return replace(self, common=common, roles=roles, later=later)
 
     @property
     def threads(self) -> int:
@@ -98,6 +121,11 @@ class Program:
         roles."""
         signals = (isinstance(op, Arrive) and op.block is not None for op in self.operations())
         return self.explicit_roles and (self.paired or any(signals))
+
+    @property
+    def hands_tiles_to_peer(self) -> bool:
+        """Return whether the tensor cores of a pair of blocks read tiles that threads of either block have written."""
+        return self.paired and any(isinstance(op, TensorCopy) for op in self.operations())
 
     @property
     def barrier_bytes(self) -> int:
@@ -146,6 +174,6 @@ class Program:
         return [number for number in range(1, 16) if number not in taken][role]
 
     def operations(self) -> Iterator[Operation]:
-        """Yield the operations of all roles, nested ones included; none of the common code."""
-        for role in self.roles:
+        """Yield the operations of all roles of all sections, nested ones included."""
+        for role in self.all_roles:
             yield from walk_operations(role.body)

@@ -14,7 +14,7 @@ from tilec.ir import tile, warp
 from tilec.ir.expr import integer_range
 from tilec.ir.types import INT32, DType
 from tilec.ir.warp import Operation, Program
-from tilec.ir.warp_nodes.walk import nested_bodies, walk_operations
+from tilec.ir.warp_nodes.walk import nested_bodies
 from tilec.ir.warp_verify.effects import op_name
 from tilec.support.records import dataclass
 
@@ -29,7 +29,7 @@ Residues = frozenset[int]
 def check_tma_boxes(program: Program) -> Iterator[str]:
     """Yield a message for each TMA copy whose box may begin off a multiple of 16 bytes of a row of its tensor (rule
     17)."""
-    operations = [*program.operations(), *(walk_operations(program.common.body) if program.common is not None else ())]
+    operations = list(program.operations())
     layouts = {shared.buffer.name: shared.layout for shared in program.shared}
     values = _ResidueAnalysis(find_definitions(operations))
     for op in operations:
@@ -231,7 +231,7 @@ def check_box_starts(program: Program) -> Iterator[str]:
     cp.async.bulk.tensor). The four rows of a scatter are not checked.
     """
     found = _StoreCollector()
-    for role in (*program.roles, *((program.common,) if program.common is not None else ())):
+    for role in program.all_roles:
         found.collect(role.body, {}, ())
     values = _BoundsAnalysis(Definitions(found.definitions), _find_known_bounds(program))
     for op, starts, conditions in found.stores:
@@ -299,7 +299,7 @@ def _find_known_bounds(program: Program) -> dict[tile.Var, Bounds]:
     grid."""
     extents = [extent for p in program.params if isinstance(p, tile.Buffer) for extent in p.extents]
     known = {extent: (0.0, math.inf) for extent in (*extents, *program.grid) if isinstance(extent, tile.Var)}
-    known |= dict.fromkeys((tile.CLUSTER_RANK, tile.WARPGROUP), (0.0, math.inf))
+    known |= dict.fromkeys((tile.CLUSTER_RANK, tile.WARPGROUP, tile.BLOCK_WARP), (0.0, math.inf))
     known[tile.THREAD] = (0, program.threads - 1)
     for var, blocks in zip(program.block_vars, program.grid, strict=False):
         known[var] = (0, blocks - 1 if isinstance(blocks, int) else math.inf)

@@ -1,7 +1,7 @@
 """Rules that hold of a warp program as soon as it is made, before any wait is placed: everything it refers to exists.
 Its control flow is checked by `ir.warp_verify.verify`.
 
-1. Roles partition the threads of the block, as in rule 1 there; all threads run the common part.
+1. The roles of each section partition the threads of the block, as in rule 1 there.
 2. A ring has as many versions as each of its tiles; a tile is in one ring at most. A ring that roles hand on by
    barriers is filled, awaited and released by somebody.
 3. A cursor walks through one ring, in one role, unless the kernel itself gives the version.
@@ -31,22 +31,18 @@ MACHINE_PREFIX = "%"
 def declaration_violations(program: Program) -> Iterator[str]:
     """Yield every broken rule about what a warp program refers to, as a sentence: roles, rings, operands, variables."""
     yield from check_partition(program)
-    if program.common is not None and program.common.threads != program.threads:
-        yield f"all {program.threads} threads begin together, {program.common.threads} of them in common"
+    for section in program.sections:
+        if (threads := sum(role.threads for role in section)) != program.threads:
+            yield f"role {section[0].name} is of a section of {threads} threads, and the block has {program.threads}"
     yield from _check_rings(program)
     yield from _check_cursors(program)
     known = _list_buffer_names(program)
-    for role in _list_all_roles(program):
+    for role in program.all_roles:
         for op in warp.walk_operations(role.body):
             for message in (*_check_operands(op, role, program, known), *_check_structure(op)):
                 yield f"role {role.name}, line {op.span.line}: {op_name(op)} {message}"
         visible = {p.name for p in program.params if isinstance(p, tile.Var)} | {v.name for v in program.block_vars}
         yield from (f"role {role.name}, {message}" for message in _ScopeChecker().check_body(role.body, visible))
-
-
-def _list_all_roles(program: Program) -> tuple[Role, ...]:
-    """Return the program's roles, the common part first if there is one."""
-    return program.roles if program.common is None else (program.common, *program.roles)
 
 
 # ---- rings and cursors -----------------------------------------------------------------------------------------------
@@ -69,7 +65,7 @@ def _check_rings(program: Program) -> Iterator[str]:
                 yield f"{name} has {depths[name]} versions, its ring {ring.name} {ring.depth}"
             if ringed.setdefault(name, ring.name) != ring.name:
                 yield f"{name} is in two rings, {ringed[name]} and {ring.name}"
-    every = [op for role in _list_all_roles(program) for op in warp.walk_operations(role.body)]
+    every = list(program.operations())
     for ring in program.rings:
         done = {type(op) for op in every if isinstance(op, _RING_OPERATIONS) and op.cursor.ring == ring.name}
         if done and not ring.has_barriers:
@@ -86,7 +82,7 @@ def _check_cursors(program: Program) -> Iterator[str]:
     """Yield a message for each cursor without a ring, with the name of another, or moved by two roles (rule 3)."""
     rings = {ring.name for ring in program.rings}
     found: dict[str, tuple[Cursor, Role]] = {}
-    for role in _list_all_roles(program):
+    for role in program.all_roles:
         for op in warp.walk_operations(role.body):
             own = (op.cursor,) if isinstance(op, (*_RING_OPERATIONS, warp.Advance)) else ()
             for cursor in (*op.cursors, *own):

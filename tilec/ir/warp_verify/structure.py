@@ -16,6 +16,9 @@ from tilec.support.records import dataclass
 MATRIX_ROW_BYTES = 16
 """The bytes of a row that ldmatrix and stmatrix move (PTX ISA, ldmatrix)."""
 
+_BY_WARPGROUPS = (warp.Wgmma, warp.TensorLoad, warp.TensorStore)
+"""Operations of whole warpgroups: each of the four warps has a part, by its number in the warpgroup."""
+
 
 def check_partition(program: Program) -> Iterator[str]:
     """Yield a message where roles skip warps, split a wgmma's warpgroup, or disagree on a warpgroup's registers (rule
@@ -25,8 +28,9 @@ def check_partition(program: Program) -> Iterator[str]:
         if role.first_warp != next_warp:
             yield f"role {role.name} starts at warp {role.first_warp}, the one before ends at {next_warp}"
         next_warp = role.first_warp + role.warps
-        if role.warps % 4 and any(isinstance(op, warp.Wgmma) for op in warp.walk_operations(role.body)):
-            yield f"role {role.name} has {role.warps} warps, not whole warpgroups"
+        whole = (op for op in warp.walk_operations(role.body) if isinstance(op, _BY_WARPGROUPS))
+        if (role.first_warp % 4 or role.warps % 4) and any(whole):
+            yield f"role {role.name} has {role.warps} warps from {role.first_warp} on, not whole warpgroups"
     register_owner: dict[int, Role] = {}  # by warpgroup: the first role that sets its registers
     for role in program.roles:
         for group in range(role.first_warp // 4, -(-(role.first_warp + role.warps) // 4)):
@@ -39,6 +43,39 @@ def check_partition(program: Program) -> Iterator[str]:
     last = program.roles[-1]
     if last.registers and (last.first_warp + last.warps) % 4:
         yield f"role {last.name} has {last.warps} warps, not whole warpgroups"
+
+
+def check_sections(program: Program) -> Iterator[str]:
+    """Yield a message where a section but the last does not end with one barrier of all its roles (rule 1)."""
+    for section in program.sections[:-1]:
+        ends = [_find_last_barrier(role) for role in section]
+        ids = {op.id for op in ends if isinstance(op, warp.NamedBarrier) and op.waits and op.threads == program.threads}
+        if len(ids) != 1 or not all(isinstance(op, warp.NamedBarrier) for op in ends):
+            yield f"role {section[0].name} is of a section that does not end with a barrier of the block"
+        taking = (warp.NamedBarrier, warp.BarSync) if len(section) > 1 else (warp.NamedBarrier,)
+        for role in section:
+            named = [op for op in warp.walk_operations(role.body) if isinstance(op, taking) and op.id in ids]
+            for op in named[:-1]:
+                yield f"line {op.span.line}: {op_name(op)} has the number of the barrier that ends its section"
+
+
+def check_tensor_memory_end(program: Program) -> Iterator[str]:
+    """Yield a message where threads of a cluster whose tensor memory is freed together do not fence their last access
+    (rule 16)."""
+    for role in program.sections[-1] if program.tensor and program.signals_blocks else ():
+        operations = list(warp.walk_operations(role.body))
+        accesses = [at for at, op in enumerate(operations) if isinstance(op, warp.TensorLoad | warp.TensorStore)]
+        fences = [at for at, op in enumerate(operations) if isinstance(op, warp.TensorFence) and op.what == "before"]
+        if accesses and (not fences or fences[-1] < accesses[-1]):
+            op = operations[accesses[-1]]
+            yield f"line {op.span.line}: no fence of tensor memory follows {op_name(op)} before the memory is freed"
+
+
+def _find_last_barrier(role: Role) -> Operation | None:
+    """Return the operation after which a role only fences tensor memory, waits for copies, or signals other grids; None
+    without any."""
+    kept = [op for op in role.body if not isinstance(op, warp.TensorFence | warp.BulkWait | warp.GridControl)]
+    return kept[-1] if kept else None
 
 
 def check_shared_memory(program: Program) -> Iterator[str]:
@@ -213,7 +250,7 @@ def check_early_start(program: Program) -> Iterator[str]:
         return
     tensors = {p.name for p in program.params if not isinstance(p, tile.Var)}
     waiting = False
-    for role in program.roles if program.common is None else (program.common, *program.roles):
+    for role in program.all_roles:
         # Only operations outside loops and branches are sure to run first.
         waits = [at for at, op in enumerate(role.body) if isinstance(op, warp.GridControl) and op.what == "wait"]
         waiting |= bool(waits)

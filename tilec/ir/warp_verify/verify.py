@@ -1,7 +1,8 @@
 """Verifier of synchronised warp programs: it runs their control flow and their waits, but none of their arithmetic.
 
-1. Roles partition the threads of the block, whole warps each; warpgroup operations run in whole warpgroups, and roles
-   that share a warpgroup ask for the same registers.
+1. In each section, roles partition the threads of the block, whole warps each; warpgroup operations run in whole
+   warpgroups, and roles that share a warpgroup ask for the same registers. Each section but the last ends with a
+   barrier of the block, and no role of it waits at another barrier of that number.
 2. Shared tiles have unique names, lie inside the dynamic shared memory asked for, and overlap neither the barriers nor
    one another, except that tiles over the rings may reuse the memory of tiles in rings, and a tile in no ring that of
    the tiles that it `reuses`.
@@ -41,7 +42,8 @@
 15. Where several threads hold a copy of each element of a sweep, of which one stores to memory, no sweep both sets
     registers of all of them and reads that memory.
 16. Threads fence their accesses to tensor memory before they signal a barrier, and fence after they wait at one before
-    they touch tensor memory: at the barriers of rings in tensor memory, and at all barriers of explicit roles.
+    they touch tensor memory: at the barriers of rings in tensor memory, and at all barriers of explicit roles, and at
+    the one of a cluster at their end.
 17. The boxes that TMA copies begin at multiples of 16 bytes of a row of their tensor, for all launch parameters
     (`warp_boxes`).
 18. No box that TMA stores or reduces begins below 0 in its tensor (`warp_signs`).
@@ -78,7 +80,9 @@ from tilec.ir.warp_verify.structure import (
     check_partition,
     check_reductions,
     check_replicas,
+    check_sections,
     check_shared_memory,
+    check_tensor_memory_end,
     check_transpositions,
     check_warpgroup_copies,
     check_warpgroup_parts,
@@ -115,11 +119,16 @@ def verify_program(program: Program) -> tuple[tuple[str, ...], tuple[SplitRole, 
 
 def _find_violations(program: Program, skips: dict[str, SplitRole]) -> Iterator[str]:
     """Yield the violations of a program: static checks, then runs of all scenarios up to the first that breaks a rule.
-    The common part comes first. A run without skipped iterations has to confirm a violation. The roles that were cut
-    short are recorded in `skips`.
+    The sections are verified one after the other. A run without skipped iterations has to confirm a violation. The
+    roles that were cut short are recorded in `skips`.
     """
-    if program.common is not None:
-        yield from _find_violations(replace(program, roles=(program.common,), common=None, begins_early=False), skips)
+    yield from check_tensor_memory_end(program)
+    if len(program.sections) > 1:
+        yield from check_sections(program)
+        yield from check_early_start(program)
+        for roles in program.sections:
+            yield from _find_violations(replace(program.isolate_section(roles), begins_early=False), skips)
+        return
     yield from check_partition(program)
     yield from check_shared_memory(program)
     yield from check_alignment(program)

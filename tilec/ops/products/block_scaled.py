@@ -9,14 +9,14 @@ r + 64 and r + 96. T.tcgen05_sf_warp_transpose makes such lines from words in ro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from tilec.ir import warp
 from tilec.ir.operations.fields import BY_PASSES
 from tilec.ir.tile import Region, TileOp
 from tilec.ir.types import BOOL, FLOAT4_E2M1, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, UINT32, DType
-from tilec.ops.form import UNKNOWN_LEADER, Barrier, Condition, Index, Leader, Shared, TensorMemory
+from tilec.ops.form import UNKNOWN_LEADER, Barrier, Condition, Index, Leader, Shared, TensorMemory, Yes
 from tilec.ops.language.signature import Call, Parameter, Signature, as_expr
 from tilec.ops.language.values import show_shape
 from tilec.ops.lowering import Demand, LoweringContext, list_no_demands, make_demand
@@ -45,7 +45,9 @@ _GRANULARITIES = {FLOAT8_E4M3: (32, 64, 128), FLOAT8_E5M2: (32, 64, 128), FLOAT4
 @dataclass(frozen=True, slots=True)
 class ScaledGemm(TileOp):
     """`c` += (`a` · scales) · (`b` · scales), with `c` cleared first where `clear_when`. A scale of A covers `a_step`
-    elements along K. `start` is the tiles' first element along K. The tensor cores arrive at `barrier`."""
+    elements along K. `start` is the tiles' first element along K. The tensor cores arrive at `barrier`. `paired`
+    products belong to two blocks: each has its rows of A and their scales, half of B's columns, and all of B's scales.
+    """
 
     name = "scaled_gemm"
     reaches_regions = False
@@ -67,7 +69,12 @@ class ScaledGemm(TileOp):
     transpose_A: bool
     transpose_B: bool
     barrier: Barrier | None = None
+    paired: Yes | None = None
     via: Literal["tcgen05"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def is_paired(self) -> bool:
+        return self.paired is not None
 
     @property
     def commits(self) -> bool:
@@ -77,7 +84,8 @@ class ScaledGemm(TileOp):
 
 @dataclass(frozen=True, slots=True)
 class ScaleCopy(TileOp):
-    """Copies scales from shared to tensor memory, in order with the products that `leader` issues."""
+    """Copies scales from shared to tensor memory, in order with the products that `leader` issues; with `paired`, in
+    each block of the pair its own."""
 
     name = "scale_copy"
     reaches_regions = False
@@ -86,7 +94,12 @@ class ScaleCopy(TileOp):
     source: Shared
     destination: TensorMemory
     leader: Leader
+    paired: Yes | None = None
     via: Literal["tcgen05"] | None = field(default=None, metadata=BY_PASSES)
+
+    @property
+    def is_paired(self) -> bool:
+        return self.paired is not None
 
 
 def select_mma_kind(dtype: DType, step: int) -> MmaKind:
@@ -127,12 +140,13 @@ def _check_scaled_gemm(call: Call) -> TileOp:
         get_matrix_shape(b)[:: -1 if transposed[1] else 1],
         get_matrix_shape(c),
     )
-    (m, k), (b_k, n), of_c = shapes
+    (m, k), (b_k, b_n), of_c = shapes
+    is_pair = call.read_boolean("use_2cta")
+    n = 2 * b_n if is_pair else b_n
     if k != b_k or (m, n) != of_c:
         text = ", ".join(f"{name} is {show_shape(r.extent)}" for name, r in (("A", a), ("B", b), ("C", c)))
-        raise_error(
-            "shape-mismatch", f"operands of {call.name} disagree", call.span, text, help="A is (M, K), C is (M, N)"
-        )
+        way_out = "A is (M, K), C is (M, N)" + (", and each block has half of B's columns" if is_pair else "")
+        raise_error("shape-mismatch", f"operands of {call.name} disagree", call.span, text, help=way_out)
     steps = tuple(_read_step(call, f"sf_{name}_granularity_k", a.buffer.dtype, k) for name in "ab")
     for name, scales, rows in (("SFA_tmem", sfa, m), ("SFB_tmem", sfb, n)):
         wanted = (ROWS, SCALES_PER_WORD * -(-rows // ROWS))
@@ -150,7 +164,8 @@ def _check_scaled_gemm(call: Call) -> TileOp:
         clear_when=as_expr(call["clear_accum"], BOOL), start=as_expr(call["k_start"]), a_step=steps[0],
         b_step=steps[1], a_type=OPERAND_TYPES[a.buffer.dtype], b_type=OPERAND_TYPES[b.buffer.dtype],
         kind=select_mma_kind(a.buffer.dtype, steps[0]),
-        barrier=None if call["mbar"].value is None else as_barrier(call["mbar"], call.name), span=call.span,
+        barrier=None if call["mbar"].value is None else as_barrier(call["mbar"], call.name),
+        paired=True if is_pair else None, span=call.span,
     )  # fmt: skip
 
 
@@ -229,14 +244,25 @@ def decode_scales(
 
 
 def _evaluate_scaled_gemm(op: ScaledGemm, env: Environment) -> None:
-    """Compute the block-scaled product in float64, add C unless it is cleared, and write C."""
+    """Compute the block-scaled product, in both blocks of a pair: each from its A and all columns of B."""
     import numpy as np
 
-    a, b, c, sfa, sfb = op.regions
-    left = env.read(a).reshape(get_matrix_shape(a)).astype(np.float64)
-    right = env.read(b).reshape(get_matrix_shape(b)).astype(np.float64)
-    left = left.T if op.transpose_A else left
-    right = right if op.transpose_B else right.T
+    blocks = [env.peer(0), env.peer(1)] if op.is_paired else [env]
+    parts = [block.read(op.b).reshape(get_matrix_shape(op.b)) for block in blocks]
+    right = np.concatenate([part if op.transpose_B else part.T for part in parts])
+    for block in blocks:
+        _multiply_block(op, right, block)
+
+
+def _multiply_block(op: ScaledGemm, columns: NDArray[np.generic], env: Environment) -> None:
+    """Compute the product of one block's A and these columns of B, stored along K, in float64, add C unless it is
+    cleared, and write C.
+    """
+    import numpy as np
+
+    a, _, c, sfa, sfb = op.regions
+    left: NDArray[np.floating] = env.read(a).reshape(get_matrix_shape(a)).astype(np.float64)
+    left, right = left.T if op.transpose_A else left, columns.astype(np.float64)
     first = int(env.scalar(op.start))
     for name, step, scales in (("a", op.a_step, sfa), ("b", op.b_step, sfb)):
         words = env.read(scales).reshape(get_matrix_shape(scales))
@@ -255,7 +281,7 @@ _PARAMETERS = (
     Parameter("wg_wait", 0, hint="the tensor cores arrive at `mbar` instead"),
     Parameter("mbar", None),
     *(Parameter(name, keyword_only=True) for name in ("k_start", "sf_a_granularity_k", "sf_b_granularity_k")),
-    Parameter("use_2cta", False, supported=False, keyword_only=True),
+    Parameter("use_2cta", False, keyword_only=True),
 )
 
 define_operation(
@@ -270,7 +296,8 @@ define_operation(
         row in a word, each for `sf_a_granularity_k` (`sf_b_granularity_k`) elements along K. `k_start`, a
         multiple of K, is where along K the tiles begin; so it says which of the four come next. Of 8-bit
         floats (kind::mxf8f6f4) a scale is a float8_e8m0fnu for 32, 64 or 128 elements; of float4_e2m1fn for
-        32 (kind::mxf4), or a float8_e4m3 for 16 (kind::mxf4nvf4).
+        32 (kind::mxf4), or a float8_e4m3 for 16 (kind::mxf4nvf4). With `use_2cta` it is a product of two blocks,
+        as T.tcgen05_gemm has it; each of them has the scales of all of B.
         """,
         _check_scaled_gemm,
     ),
@@ -286,6 +313,7 @@ def lower_scaled_gemm(op: ScaledGemm, context: LoweringContext) -> tuple[warp.Op
     product = warp.TensorMma(
         a, b, c, *transposed, op.clear_when, op.leader, scales=scales, cursors=context.cursors, span=op.span
     )
+    product = replace(product, paired=op.is_paired)
     return (product, build_tensor_arrive(op)) if op.commits else (product,)
 
 
@@ -319,7 +347,8 @@ def _check_scale_copy(call: Call) -> TileOp:
         if region.buffer.dtype != UINT32:
             label = f"{region.buffer.name} is {region.buffer.dtype}"
             raise_error("wrong-dtype", f"{call.name} copies words", call.span, label, help="allocate both as uint32")
-    return ScaleCopy(source, destination, UNKNOWN_LEADER, span=call.span)
+    paired: Literal[True] | None = True if call.read_boolean("use_2cta") else None
+    return ScaleCopy(source, destination, UNKNOWN_LEADER, paired, span=call.span)
 
 
 def _evaluate_scale_copy(op: ScaleCopy, env: Environment) -> None:
@@ -327,9 +356,10 @@ def _evaluate_scale_copy(op: ScaleCopy, env: Environment) -> None:
     import numpy as np
 
     source, destination = op.regions
-    lines = env.read(source).reshape(-1, 32, SCALES_PER_WORD)  # [block, lane, word]
-    quarter = np.concatenate(list(lines), axis=1)
-    env.write(destination, np.tile(quarter, (4, 1)).reshape(destination.extent))
+    for block in [env.peer(0), env.peer(1)] if op.is_paired else [env]:
+        lines = block.read(source).reshape(-1, 32, SCALES_PER_WORD)  # [block, lane, word]
+        quarter = np.concatenate(list(lines), axis=1)
+        block.write(destination, np.tile(quarter, (4, 1)).reshape(destination.extent))
 
 
 define_operation(
@@ -337,10 +367,14 @@ define_operation(
     list_move_effects,
     _evaluate_scale_copy,
     Spelling(
-        Signature("T.tcgen05_cp_warpx4", (Parameter("smem_src"), Parameter("tmem_dst"))),
+        Signature(
+            "T.tcgen05_cp_warpx4",
+            (Parameter("smem_src"), Parameter("tmem_dst"), Parameter("use_2cta", False, keyword_only=True)),
+        ),
         """Copy scales to tensor memory: of each 128 words four to a lane, the same to each quarter of lanes.
 
-        The tensor cores copy in order with the products that the same thread issues.
+        The tensor cores copy in order with the products that the same thread issues. With `use_2cta` those of both
+        blocks of a pair copy, each from its own shared memory.
         `T.tcgen05_sf_warp_transpose(smem_src)` brings words in the order of the rows into the order of the
         lanes, in place.
         """,
@@ -365,6 +399,7 @@ def verify_scaled_gemm(op: ScaledGemm) -> Iterator[str]:
         get_matrix_shape(a)[:: -1 if op.transpose_A else 1],
         get_matrix_shape(b)[:: -1 if op.transpose_B else 1],
     )
+    n *= 2 if op.paired else 1
     if k != of_b or (m, n) != get_matrix_shape(c):
         yield "operands disagree on M, N or K"
     types = tuple(OPERAND_TYPES.get(r.buffer.dtype) for r in (a, b))

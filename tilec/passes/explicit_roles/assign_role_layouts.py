@@ -1,14 +1,21 @@
 """Mechanisms and layouts of a kernel with explicit roles.
 
 Each role of a kernel (`explicit_roles.split_roles`) is treated as a kernel of its own, except that all roles choose the
-layouts of shared tiles together. Operations of roles alone have their mechanisms before
+layouts of shared tiles together. A role that begins within a warpgroup has no operations of whole warpgroups.
+Operations of roles alone have their mechanisms before
 (`explicit_roles.assign_role_mechanisms`)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import permutations
 
+from tilec.analysis.usage import find_reads, find_writes
 from tilec.ir import tile
+from tilec.ir.groups import WARPGROUP_WARPS, describe_warps
+from tilec.ops.copies.copy import Copy
+from tilec.ops.products.gemm import Gemm
 from tilec.passes.explicit_roles.split_roles import ExplicitRole, find_split_roles
 from tilec.passes.layout.assign_layouts import (
     LayoutAssignment,
@@ -16,9 +23,9 @@ from tilec.passes.layout.assign_layouts import (
     assign_fragment_layouts,
     assign_shared_layouts,
 )
-from tilec.passes.layout.select_mechanisms import select_mechanisms
+from tilec.passes.layout.select_mechanisms import select_role_mechanisms
 from tilec.rewriting.substitution import rename_buffers
-from tilec.support.diagnostics import ErrorCollector
+from tilec.support.diagnostics import ErrorCollector, raise_error
 from tilec.support.options import EnvironmentSwitches
 from tilec.target.table import Target
 
@@ -33,10 +40,14 @@ def assign_role_layouts(
     """Choose mechanisms and fragment layouts for each role alone, and one layout for each shared tile of all roles.
     Tiles that no role uses are dropped, from `versions` (names and counts) too."""
     parts = find_split_roles(kernel)
-    used_names = _list_buffer_names(kernel)
+    used_names, passed = _list_buffer_names(kernel), frozenset(_find_passed_tensors(parts))
     assignments: list[LayoutAssignment] = []
     for part in parts:
-        selected = select_mechanisms(part.kernel, target, "none", switches, mistakes, tma_loads=False)
+        has_warpgroups = part.warps.start % WARPGROUP_WARPS == 0
+        if not has_warpgroups:
+            _check_without_warpgroups(part)
+        own_target = target if has_warpgroups else target.without("wgmma")
+        selected = select_role_mechanisms(part.kernel, own_target, switches, mistakes, passed)
         assigned = assign_fragment_layouts(selected, mistakes)
         assignments.append(_rename_added_tiles(assigned, _list_buffer_names(part.kernel), used_names, part))
     shared = assign_shared_layouts(assignments, selected, mistakes)
@@ -45,7 +56,7 @@ def assign_role_layouts(
         for one in assignments
     ]
     made = tuple(
-        RoleAssignment(part.name, part.first_thread // 32, one, part.is_common)
+        RoleAssignment(part.name, part.warps.start, one, part.section)
         for part, one in zip(parts, assignments, strict=True)
     )
     used = dict.fromkeys(b for one in assignments for b in one.kernel.buffers)
@@ -62,6 +73,33 @@ def assign_role_layouts(
     )
 
 
+def _find_passed_tensors(parts: Sequence[ExplicitRole]) -> Iterator[str]:
+    """Yield the names of tensors that one role writes and another reads, or writes in a later section. An arrival
+    publishes what threads have written to a tensor, but not what TMA still writes there."""
+    for writer, other in permutations(parts, 2):
+        written = {b.name for s in writer.kernel.body for b in find_writes(s) if b.scope == "global"}
+        touched = {b.name for s in other.kernel.body for b in find_reads(s)}
+        if writer.section != other.section:
+            touched |= {b.name for s in other.kernel.body for b in find_writes(s)}
+        yield from written & touched
+
+
+def _check_without_warpgroups(part: ExplicitRole) -> None:
+    """Refuse what only whole warpgroups can do in a role that begins within one.
+
+    Errors: `unsupported-operand`."""
+    for op in tile.walk_statements(part.kernel.body):
+        is_copy = isinstance(op, Copy) and {"tmem", "fragment"} == {region.buffer.scope for region in op.regions}
+        if is_copy or (isinstance(op, Gemm) and op.wait == "wgmma"):
+            raise_error(
+                "unsupported-operand",
+                "only whole warpgroups can do this",
+                op.span,
+                f"run by {describe_warps(part.warps)}, which begin within a warpgroup of four warps",
+                help="let the role begin at a thread whose index is a multiple of 128",
+            )
+
+
 def _list_buffer_names(kernel: tile.Kernel) -> set[str]:
     return {b.name for b in kernel.buffers}
 
@@ -74,7 +112,7 @@ def _rename_added_tiles(
     new_names: dict[str, str] = {}
     for buffer in assignment.kernel.buffers:
         if buffer.name not in kernel_names:
-            new_names[buffer.name] = f"{buffer.name}.{part.groups.start}" if buffer.name in used_names else buffer.name
+            new_names[buffer.name] = f"{buffer.name}.{part.name}" if buffer.name in used_names else buffer.name
             used_names.add(new_names[buffer.name])
     if all(old == new for old, new in new_names.items()):
         return assignment

@@ -12,7 +12,8 @@ from tilec.analysis.usage import find_writes
 from tilec.ir import tile
 from tilec.ir.groups import TENSOR_LANES
 from tilec.ops.copies.copy import Copy
-from tilec.ops.products.gemm import get_matrix_shape
+from tilec.ops.products.block_scaled import ScaledGemm
+from tilec.ops.products.gemm import Gemm, get_matrix_shape
 from tilec.ops.synchronisation.barriers import Arrive, get_barrier
 from tilec.passes.grid.cta_pair_products import COLUMN_MULTIPLE, MAX_COLUMNS
 from tilec.support.diagnostics import ErrorCollector, Label, raise_error
@@ -56,16 +57,17 @@ def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
             else "this kernel has no clusters",
             help="write cluster_dims=2 in T.Kernel",
         )
-    products = [op for op in operations if op.is_in_tensor_memory]
-    alone = next((op for op in products if not op.is_paired), None)
+    working = [op for op in operations if op.is_in_tensor_memory]
+    products = [op for op in working if isinstance(op, Gemm | ScaledGemm)]
+    alone = next((op for op in working if not op.is_paired), None)
     if alone is not None or not products:
         raise_error(
             "bad-cta-pair",
             "either all products of a kernel use two blocks, or none",
             (alone or paired[0]).span,
-            "this product uses one block" if alone else "no product uses two",
-            secondary=(Label(paired[0].span, "this product uses two"),) if alone else (),
-            help="pass use_2cta=True to each T.tcgen05_gemm",
+            "this uses one block" if alone else "no product uses two",
+            secondary=(Label(paired[0].span, "this uses two"),) if alone else (),
+            help="pass use_2cta=True to each T.tcgen05_gemm" if working == products else "pass use_2cta=True to each",
         )
     for op in products:
         if reason := _why_not_paired(op):
@@ -75,9 +77,9 @@ def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
         _check_filled_by_tma(stmt, factors)
 
 
-def _why_not_paired(op: tile.TileOp) -> str | None:
+def _why_not_paired(op: Gemm | ScaledGemm) -> str | None:
     """Return why a CTA pair cannot do the product: A is not shared, or C has bad rows or columns; None if it can."""
-    a, _, c = op.regions
+    a, _, c, *_ = op.regions
     rows, columns = get_matrix_shape(c)
     if a.buffer.scope != "shared":
         return f"A must be a shared tile, and {a.buffer.name} is in tensor memory"

@@ -63,9 +63,10 @@ class _LimitReached(Exception):
 
 @dataclass(slots=True)
 class _RoleClock:
-    """The state of one role: its clock, how much asynchronous work of each kind it has begun, and the last product that
-    the compiler waits for. `later`: by product that the kernel waits for, the stages that it reads."""
+    """The state of one role: its section, its clock, how much asynchronous work of each kind it has begun, and the last
+    product that the compiler waits for. `later`: by product that the kernel waits for, the stages that it reads."""
 
+    section: int
     clock: Clock
     begun: Counter[Actor] = field(default_factory=Counter)
     last_awaited: int = 0
@@ -77,7 +78,6 @@ class _RaceDetector:
 
     def __init__(self) -> None:
         self.mine: dict[str, _RoleClock] = {}
-        self.common: Clock = {}
         self.barriers: Mapping[protocol.BarrierPlace, Barrier] = {}
         self.handed_on: PhaseClocks[protocol.BarrierPlace, Actor] = PhaseClocks()
         self.writes: dict[_Tile, dict[str, dict[_Access, int]]] = {}  # by role
@@ -89,10 +89,13 @@ class _RaceDetector:
         self.barriers = barriers
 
     def get_clock(self, role: RoleAssignment) -> _RoleClock:
-        """Return a role's clock state; a new one starts from the common clock, which all earlier work in common has
-        set."""
+        """Return a role's clock state; a new one starts with what is known at the end of all earlier sections."""
         if role.name not in self.mine:
-            self.mine[role.name] = _RoleClock({**self.common, _get_own_actor(role): 1})
+            clock: Clock = {_get_own_actor(role): 1}
+            for earlier in self.mine.values():
+                if earlier.section < role.section:
+                    join_clocks(clock, earlier.clock)
+            self.mine[role.name] = _RoleClock(role.section, clock)
         return self.mine[role.name]
 
     def visit_statement(self, role: RoleAssignment, stmt: tile.Stmt, values: Values) -> None:
@@ -103,8 +106,6 @@ class _RaceDetector:
             raise _LimitReached
         mine = self.get_clock(role)
         actor, tick = _get_own_actor(role), mine.clock[_get_own_actor(role)]
-        if role.is_common:
-            join_clocks(self.common, mine.clock)
         if isinstance(stmt, tile.TileOp):
             self.wait_for_products(role, stmt)
             if (begun := _find_asynchronous_actor(role, stmt)) is not None:
@@ -159,8 +160,6 @@ class _RaceDetector:
         mine = self.get_clock(role)
         self.handed_on.arrive(place, phase, mine.clock)
         mine.clock[_get_own_actor(role)] += 1
-        if role.is_common:
-            join_clocks(self.common, mine.clock)
 
     def record_wait(self, role: RoleAssignment, place: protocol.BarrierPlace, phases: int) -> None:
         """Add to the role's clock what was published at the barrier in its completed phases."""
@@ -239,6 +238,8 @@ def _suggest_fix(kernel: tile.Kernel, blamed: _Access, other: _Access) -> str:
     """Return the help text for a race: wait for the product or copy, or add a barrier between two roles."""
     if "products" in (blamed.actor[1], other.actor[1]):
         return "write T.wait_wgmma after the product, before the arrival at the barrier or the use of the tile"
+    if "tensor cores" in (blamed.actor[1], other.actor[1]) and blamed.actor[0] != other.actor[0]:
+        return "threads arrive before the product is done: name the barrier as its mbar, or in T.tcgen05_mma_arrive"
     if blamed.actor[0] == other.actor[0]:
         return "wait for the barrier that it signals before the tile is used again"
     buffer, statements = blamed.footprint.tile, tile.walk_statements(kernel.body)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tilec.ir import tile
-from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS, WARPGROUP_WARPS, describe_warps
 from tilec.ops.synchronisation.warpgroups import SetRegisters
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.support.diagnostics import Label, raise_error
@@ -18,15 +20,35 @@ def check_role_registers(assignment: LayoutAssignment, target: Target) -> None:
     counts with an equal share of them; without any request, nothing is refused. Errors: `too-many-registers`."""
     at_first = target.limit("registers_per_sm") // assignment.kernel.threads // 8 * 8
     requests: dict[str, tuple[int, Span]] = {}
-    total = 0
+    totals: Counter[int] = Counter()  # of each section
+    last = max(part.section for part in assignment.roles)
     for part in assignment.roles:
         counts = [s for s in tile.walk_statements(part.kernel.body) if isinstance(s, SetRegisters)]
         most = max(counts, key=lambda op: op.count, default=None)
-        if not part.is_common:
-            total += part.kernel.threads * (at_first if most is None else most.count)
-        if most is not None:
-            requests[part.name] = most.count, most.span
-    limit = target.limit("registers_per_sm")
+        threads = part.kernel.threads
+        totals[part.section] += threads * (at_first if most is None else most.count)
+        if most is None:
+            continue
+        requests[part.name] = most.count, most.span
+        if threads == assignment.kernel.threads:
+            continue
+        if part.section < last:
+            raise_error(
+                "cross-role-operation",
+                "all warps of the block work together again below, with the same number of registers",
+                most.span,
+                "changes the number of registers of some warps",
+                help="remove it, or give the work below to one of the roles",
+            )
+        if part.first_warp % WARPGROUP_WARPS or threads % WARPGROUP_THREADS:
+            raise_error(
+                "cross-role-operation",
+                "a warpgroup changes its number of registers as a whole",
+                most.span,
+                f"run by {describe_warps(range(part.first_warp, part.first_warp + threads // WARP_THREADS))} alone",
+                help="remove it, or let a role be whole warpgroups of 128 threads",
+            )
+    limit, total = target.limit("registers_per_sm"), max(totals.values())
     if requests and total > limit:
         name, (count, span) = max(requests.items(), key=lambda item: item[1][0])
         others = tuple(Label(where, f"{n} for {other}") for other, (n, where) in requests.items() if other != name)

@@ -10,9 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 
 from tilec.ir import tile
-from tilec.ir.groups import guarded_warpgroups
+from tilec.ir.groups import guarded_warps
 from tilec.ir.rewrite import rewrite_statements
 from tilec.ops.synchronisation.barriers import ExpectTx
 from tilec.support.diagnostics import raise_error
@@ -26,17 +27,20 @@ def compute_expected_bytes(kernel: tile.Kernel, target: Target) -> tile.Kernel:
     """Set the bytes that a pipeline stage announces to what TMA brings; drop announcements that TMA does not fulfil.
 
     Roles are split, and copies have mechanisms. Errors: `unsupported-operand`."""
-    blocks = [stmt for stmt in kernel.body if isinstance(stmt, tile.If) and guarded_warpgroups(stmt) is not None]
-    common = tuple(stmt for stmt in kernel.body if guarded_warpgroups(stmt) is None)
-    roles = [common, *(block.then for block in blocks)]
-    filled = [_find_filled_tiles(body) for body in roles]
-    made = []
-    for number, body in enumerate(roles):
+    parts = [tuple(stmts) for _, stmts in groupby(kernel.body, _find_role_key)]
+    filled = [_find_filled_tiles(part) for part in parts]
+    made: list[tile.Stmt] = []
+    for number, part in enumerate(parts):
         others = filled[:number] + filled[number + 1 :]
         rewrite = partial(_set_announced_bytes, own_tiles=filled[number], other_tiles=others, target=target)
-        made.append(rewrite_statements(body, rewrite))
-    split = (replace(block, then=body) for block, body in zip(blocks, made[1:], strict=True))
-    return replace(kernel, body=(*made[0], *split))
+        made += rewrite_statements(part, rewrite)
+    return replace(kernel, body=tuple(made))
+
+
+def _find_role_key(stmt: tile.Stmt) -> tuple[int, int] | None:
+    """Return the first and last warp of the role whose block of statements this is; None for a common statement."""
+    warps = guarded_warps(stmt)
+    return None if warps is None else (warps.start, warps.stop)
 
 
 def _find_filled_tiles(body: tuple[tile.Stmt, ...]) -> Filled:

@@ -122,10 +122,10 @@ def run_barriers(
         barriers |= {(block, name, i): _TrackedBarrier(count) for i, count in enumerate(op.counts)}
     if watch is not None:
         watch.start_run(barriers)
-    for together in (True, False):
+    for section in sorted({role.section for role in roles}):
         states = []
         for block, role in itertools.product(blocks, roles):
-            if role.is_common == together:
+            if role.section == section:
                 values = {**_find_block_indices(kernel, block), **scalars}
                 states.append(_RoleState(role, _run_barrier_statements(role.kernel.body, role, values, watch), block))
         _run_states(barriers, states, watch)

@@ -67,6 +67,8 @@ def _find_thread_dependences(kernel: tile.Kernel) -> Iterator[tuple[Span, str]]:
         if isinstance(stmt, tile.Parallel) and (stmt.is_per_thread or stmt.layout is not None):
             yield stmt.span, "this assigns work to threads"
         elif any(
-            part in (tile.THREAD, tile.WARPGROUP) for expr in list_expressions(stmt) for part in tile.walk_expr(expr)
+            part in (tile.THREAD, tile.WARPGROUP, tile.BLOCK_WARP)
+            for expr in list_expressions(stmt)
+            for part in tile.walk_expr(expr)
         ):
             yield stmt.span, "this reads the thread index"

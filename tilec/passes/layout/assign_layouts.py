@@ -121,13 +121,13 @@ def find_nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, 
 
 @dataclass(frozen=True, slots=True)
 class RoleAssignment:
-    """An explicit role: its first warp, and the layouts of its statements."""
+    """An explicit role: its first warp, the layouts of its statements, and its section
+    (`explicit_roles.split_roles`)."""
 
     name: str
     first_warp: int
     assignment: LayoutAssignment
-    is_common: bool = False
-    """True if it runs before the others."""
+    section: int = 0
 
     @property
     def kernel(self) -> tile.Kernel:

@@ -84,15 +84,44 @@ def select_mechanisms(
 ) -> MechanismSelection:
     """Choose the kernel's form and the mechanism of copies and products; `tma_loads` allows TMA without a producer.
     Records the error of an impossible operation."""
+    form = _choose_form(kernel, target, strategy, mistakes)
+    selector = _MechanismSelector(kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"))
+    return _apply_selector(selector, form)
+
+
+def select_role_mechanisms(
+    kernel: tile.Kernel,
+    target: Target,
+    switches: EnvironmentSwitches,
+    mistakes: ErrorCollector,
+    passed_tensors: frozenset[str],
+) -> MechanismSelection:
+    """Choose the mechanisms of an explicit role. `passed_tensors` are the names of those that other roles access, too,
+    in an order that counts."""
+    form = _choose_form(kernel, target, "none", mistakes)
+    selector = _MechanismSelector(kernel, target, form.form, switches, mistakes, False)
+    selector.ordered |= passed_tensors
+    return _apply_selector(selector, form)
+
+
+def _choose_form(
+    kernel: tile.Kernel, target: Target, strategy: Strategy, mistakes: ErrorCollector
+) -> kernel_form.FormChoice:
+    """Return the kernel's form, unspecialised after an error, and record errors of arithmetic and clusters."""
     legalise.check_arithmetic(kernel.body, target, mistakes)
-    form = kernel_form.FormChoice("unspecialised")
     with mistakes.caught():
         check_cluster_support(kernel, target)
+    chosen = [kernel_form.FormChoice("unspecialised")]
     with mistakes.caught():
-        form = kernel_form.choose_kernel_form(kernel, target, strategy)
-    selector = _MechanismSelector(kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"))
-    body = selector.select_body(kernel.body)
-    kernel = replace(kernel, body=body, buffers=kernel.buffers + tuple(selector.staging))
+        chosen.append(kernel_form.choose_kernel_form(kernel, target, strategy))
+    return chosen[-1]
+
+
+def _apply_selector(selector: _MechanismSelector, form: kernel_form.FormChoice) -> MechanismSelection:
+    """Return the selector's kernel with the mechanisms that it chooses; record errors of sums in tensor memory."""
+    target, mistakes = selector.target, selector.mistakes
+    body = selector.select_body(selector.kernel.body)
+    kernel = replace(selector.kernel, body=body, buffers=selector.kernel.buffers + tuple(selector.staging))
     if selector.has_tensor_memory:
         kernel = move_sums_to_tmem(kernel, target)
         for op in tile.walk_statements(kernel.body):
@@ -104,7 +133,7 @@ def select_mechanisms(
             kernel, target, None if selector.has_tensor_memory else form.why_alike or kernel_form.NO_ROLE_WARPS
         )
     has_one_loader = form.form != "warp_specialised" and bool(selector.fed_copies)
-    return MechanismSelection(kernel, form, target.weights, switches.always_swizzle, has_one_loader)
+    return MechanismSelection(kernel, form, target.weights, selector.switches.always_swizzle, has_one_loader)
 
 
 def _find_loads(loop: tile.For) -> tuple[tile.TileOp, ...]:

@@ -15,7 +15,7 @@ from tilec.passes.lower.waits.touches import find_touches
 def initialise_by_products(program: warp.Program) -> warp.Program:
     """Return the program with first wgmma products overwriting their sums, and without the zero fills before these. The
     program has no waits yet."""
-    return replace(program, roles=tuple(replace(role, body=_initialise_body(role.body)) for role in program.roles))
+    return program.map_roles(lambda role: replace(role, body=_initialise_body(role.body)))
 
 
 def _initialise_body(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:

@@ -62,7 +62,7 @@ def _share_scratch(program: Program) -> Program:
     `lower.insert_sync` places a barrier between two reductions, as between any two uses of a tile."""
     scratch = {
         role.name: [op.scratch for op in walk_operations(role.body) if isinstance(op, Reduce) and op.scratch]
-        for role in program.roles
+        for role in program.all_roles
     }
     largest = {name: max(tiles, key=lambda tile: tile.bytes) for name, tiles in scratch.items() if tiles}
 
@@ -80,8 +80,7 @@ def _share_scratch(program: Program) -> Program:
 
     dropped = {tile.name for tiles in scratch.values() for tile in tiles} - {tile.name for tile in largest.values()}
     return replace(
-        program,
-        roles=tuple(map(replace_scratch, program.roles)),
+        program.map_roles(replace_scratch),
         shared=tuple(t for t in program.shared if t.buffer.name not in dropped),
     )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Literal
 
 from tilec.analysis.rings import find_pipelined_loops
@@ -64,20 +65,31 @@ def _expand_explicit_roles(assignment: LayoutAssignment, target: Target) -> warp
     whole = Expander(assignment, (), target)
     for name, depth in assignment.versions:
         whole.ring_of[name] = whole.rings[name] = warp.Ring(name, depth, (name,))
-    roles = []
-    for part in assignment.roles:
-        expander = Expander(part.assignment, (), target)
-        expander.share_state(whole)
-        threads = part.kernel.threads
-        body = expander.expand_body(part.kernel.body, "all")
-        if part.is_common:  # each role sees the common work complete
-            body = (*body, warp.NamedBarrier(0, threads, True))
-        roles.append(warp.Role(part.name, part.first_warp, threads // 32, body))
-    common = [role for role, part in zip(roles, assignment.roles, strict=True) if part.is_common]
-    made = whole.build_program(tuple(role for role in roles if role not in common))
+    sections: list[tuple[warp.Role, ...]] = []
+    for _, parts in groupby(assignment.roles, lambda part: part.section):
+        roles = []
+        for part in parts:
+            expander = Expander(part.assignment, (), target)
+            expander.share_state(whole)
+            body = expander.expand_body(part.kernel.body, "all")
+            roles.append(warp.Role(part.name, part.first_warp, part.kernel.threads // 32, body))
+        sections.append(tuple(roles))
+    threads = assignment.kernel.threads
+    sections[:-1] = [_end_section(roles, threads) for roles in sections[:-1]]
+    common = sections.pop(0)[0] if len(sections) > 1 and len(sections[0]) == 1 else None
+    made = whole.build_program(sections[0])
     barriers = (s for s in tile.walk_statements(assignment.kernel.body) if isinstance(s, AllocBarrier))
     declared = tuple(warp.BarrierArray(get_barrier(s).name, s.counts, s.span) for s in barriers)
-    return replace(made, barriers=declared, common=common[0] if common else None, explicit_roles=True)
+    return replace(made, barriers=declared, common=common, later=tuple(sections[1:]), explicit_roles=True)
+
+
+def _end_section(roles: tuple[warp.Role, ...], threads: int) -> tuple[warp.Role, ...]:
+    """Return the roles of a section with a barrier of the whole block at their ends: the next one sees their work
+    complete."""
+    taken = {op.id for role in roles for op in warp.walk_operations(role.body) if isinstance(op, warp.NamedBarrier)}
+    number = next(number for number in (0, *range(15, 0, -1)) if number not in taken)
+    barrier = warp.NamedBarrier(number, threads, True)
+    return tuple(replace(role, body=(*role.body, barrier)) for role in roles)
 
 
 class Expander:

@@ -20,7 +20,7 @@ from tilec.ir import warp
 from tilec.ir.tile import Buffer
 from tilec.ir.warp import GridControl, Operation, Program, Role
 from tilec.passes.layout.assign_layouts import LayoutAssignment
-from tilec.passes.lower.waits.touches import find_touches, walk_program
+from tilec.passes.lower.waits.touches import find_touches
 from tilec.support.source import NOWHERE, Span
 
 
@@ -30,7 +30,7 @@ def insert_programmatic_launch(program: Program, assignment: LayoutAssignment) -
 
     A program with grid barriers stays as it is, too: blocks of the next kernel could take the place of blocks that
     must run at the same time."""
-    if any(isinstance(op, GridControl | warp.GridSync) for op in walk_program(program)):
+    if any(isinstance(op, GridControl | warp.GridSync) for op in program.operations()):
         return program
     tensors = frozenset(p.name for p in program.params if isinstance(p, Buffer))
     number, at = _find_launch_point(program.roles, tensors)
@@ -42,8 +42,8 @@ def insert_programmatic_launch(program: Program, assignment: LayoutAssignment) -
         return replace(program, roles=tuple(roles))
     if not any(_reaches_tensor(op, tensors) for role in roles for op in role.body):
         roles[0] = replace(roles[0], body=(*roles[0].body, GridControl("wait")))
-    common = None if program.common is None else _add_wait(program.common, tensors)
-    return replace(program, roles=tuple(_add_wait(role, tensors) for role in roles), common=common, begins_early=True)
+    made = replace(program, roles=tuple(roles), begins_early=True)
+    return made.map_roles(lambda role: _add_wait(role, tensors))
 
 
 def _add_wait(role: Role, tensors: frozenset[str]) -> Role:

@@ -54,9 +54,14 @@ def insert_sync(program: warp.Program) -> warp.Program:
         placed, barrier = execution.place_waits(), warp.BarSync(number, role.threads)
         return replace(role, body=insert_needs(role.body, placed, execution.drained_loops, barrier, itertools.count()))
 
-    roles = tuple(synchronise_role(role, program.named_barrier(number)) for number, role in enumerate(program.roles))
+    def synchronise_section(roles: tuple[warp.Role, ...]) -> tuple[warp.Role, ...]:
+        """Return a section's roles with waits, fences and barriers inserted."""
+        section = program.isolate_section(roles)
+        return tuple(synchronise_role(role, section.named_barrier(number)) for number, role in enumerate(roles))
+
+    roles, later = synchronise_section(program.roles), tuple(map(synchronise_section, program.later))
     common = None if program.common is None else synchronise_role(program.common, 0)
-    return insert_tensor_fences(replace(program, roles=roles, common=common))
+    return insert_tensor_fences(replace(program, roles=roles, common=common, later=later))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ class _ProgramFacts:
             {b: ring for ring in program.rings for b in ring.buffers},
             frozenset({*(b.name for b, _ in program.fragments), *registers}),
             by_async,
-            frozenset(op.answer.name for op in touches.walk_program(program) if isinstance(op, warp.TryCancel)),
+            frozenset(op.answer.name for op in program.operations() if isinstance(op, warp.TryCancel)),
             touches.find_reusing_tiles(program),
             frozenset({*program.block_vars, *(p for p in program.params if isinstance(p, Var))}),
             frozenset(p.name for p in program.params if isinstance(p, Buffer)),

@@ -22,7 +22,7 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
     role share its barrier, so a pipelined iteration may wait at it often.
     """
     program, target = work.program, work.target
-    found = [(op, inside) for role in program.roles for op, inside in _find_barriers(role.body)]
+    found = [(op, inside) for role in program.all_roles for op, inside in _find_barriers(role.body)]
     ping_pong = {number for role in program.roles for number in role.ping_pong_barriers}
     carried = {op.id for op, inside in found if inside}
     for what, ids, limit in (
@@ -36,7 +36,7 @@ def find_exhausted_barriers(work: KernelState) -> Iterator[Diagnostic]:
             yield make_warning("barriers-exhausted", title, where, "the last of them", help=advice)
     limit = target.limit("named_barriers_carried")
     # Only innermost loops: hand-overs of outer loops are rare beside them.
-    loops = (op for role in program.roles for op, _ in _walk_operations(role.body) if isinstance(op, warp.Loop))
+    loops = (op for role in program.all_roles for op, _ in _walk_operations(role.body) if isinstance(op, warp.Loop))
     for loop in loops:
         has_loops = any(isinstance(op, warp.Loop | warp.Pipeline) for op, _ in _walk_operations(loop.body))
         if loop.part != "steady" or has_loops:

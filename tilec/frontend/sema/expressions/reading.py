@@ -48,7 +48,7 @@ from tilec.support.source import Span
 class Moment:
     """A point between two statements: behind `after`, the last statement of the list `out`, or at its start.
 
-    The other fields describe the context: open regions, masks, whether it was in a nest, and guards."""
+    The other fields describe the context: open regions, masks, whether it was in a nest, guards, and the role."""
 
     out: list[tile.Stmt]
     after: tile.Stmt | None
@@ -56,6 +56,7 @@ class Moment:
     masks: tuple[Mask, ...]
     is_parallel: bool
     guards: int
+    role: range | None
 
     @property
     def place(self) -> int:
@@ -69,7 +70,7 @@ def mark_moment(context: Context) -> Moment:
     """Return the current moment: the position behind the last emitted statement, with masks, regions and guards."""
     after = context.out[-1] if context.out else None
     regions, masks = len(context.regions), tuple(context.masks)
-    return Moment(context.out, after, regions, masks, context.is_parallel, context.guards)
+    return Moment(context.out, after, regions, masks, context.is_parallel, context.guards, context.role)
 
 
 @contextmanager

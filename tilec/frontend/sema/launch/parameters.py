@@ -40,7 +40,8 @@ def add_size_parameters(kernel: tile.Kernel) -> tile.Kernel:
     """Return the kernel with a parameter for every variable that it does not declare; refuse one with a parameter's
     name. These are sizes of T.dynamic.
     """
-    declared = {p for p in (*kernel.params, *kernel.block_vars, tile.THREAD, tile.WARPGROUP) if isinstance(p, tile.Var)}
+    indices = (tile.THREAD, tile.WARPGROUP, tile.BLOCK_WARP)
+    declared = {p for p in (*kernel.params, *kernel.block_vars, *indices) if isinstance(p, tile.Var)}
     for stmt in tile.walk_statements(kernel.body):
         declared |= set(tile.declared_variables(stmt))
     sizes = tuple(v for v in dict.fromkeys(_find_used_variables(kernel)) if v not in declared)

@@ -1,6 +1,6 @@
-"""Explicit roles: warpgroups with work of their own, by `with T.ws(0):`, and in a kernel with barriers `if tx < 128:`.
+"""Explicit roles: warps with work of their own, by `with T.ws(0):`, and in a kernel with barriers `if tx < 32:`.
 
-Such a block is run by a *role*, neighbouring warpgroups of the block. It becomes an `If` on the thread's warpgroup
+Such a block is run by a *role*, neighbouring warps of the block. It becomes an `If` on the thread's warp
 (`ir.groups`), in which tiles are spread over the threads of the role alone. The index of a thread stays its index in
 the block.
 """
@@ -18,7 +18,7 @@ from tilec.frontend.sema.roles.linear_resources import PathNote
 from tilec.frontend.sema.statements import per_thread
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
-from tilec.ir.groups import WARPGROUP_THREADS, warpgroup_condition
+from tilec.ir.groups import WARP_THREADS, WARPGROUP_THREADS, WARPGROUP_WARPS, warps_condition
 from tilec.ir.types import UINT64
 from tilec.ops import registry
 from tilec.ops.language.signature import Argument, Signature
@@ -58,13 +58,15 @@ def elaborate_role_section(context: Context, node: ast.With, call: ast.Call) -> 
         per_thread.require_all_threads(context, call.span, "T.ws")
     if not numbers:
         raise_error("missing-argument", "T.ws needs the number of a warpgroup", call.span, help="write `with T.ws(0):`")
-    warpgroups = find_active_warpgroups(context)
+    warpgroups = _find_active_warpgroups(context)
     if not len(warpgroups):
         title = "T.ws needs a block of whole warpgroups"
         note = f"{context.threads} threads are not whole warpgroups of {WARPGROUP_THREADS}"
         raise_error("bad-threads", title, call.span, note, help=f"write threads={WARPGROUP_THREADS * 2} in T.Kernel")
     groups = sorted(_read_warpgroup(argument, warpgroups) for argument in numbers)
-    elaborate_role(context, check_neighbours(groups, call.span), lambda: context.block(node.body), call.span)
+    chosen = _check_neighbours(groups, call.span)
+    warps = range(chosen.start * WARPGROUP_WARPS, chosen.stop * WARPGROUP_WARPS)
+    elaborate_role(context, warps, lambda: context.block(node.body), call.span)
 
 
 def _read_warpgroup(argument: Argument, available: range) -> int:
@@ -79,7 +81,7 @@ def _read_warpgroup(argument: Argument, available: range) -> int:
     return value
 
 
-def check_neighbours(groups: list[int], span: Span) -> range:
+def _check_neighbours(groups: list[int], span: Span) -> range:
     """Return sorted warpgroup numbers as a range; raise `noncontiguous-warpgroups` for gaps or repetitions."""
     contiguous = range(groups[0], groups[-1] + 1)
     if list(contiguous) != groups:
@@ -97,49 +99,54 @@ MAX_WARPGROUPS = 8
 """The most warpgroups that a block can have."""
 
 
-def find_active_warpgroups(context: Context) -> range:
+def _find_active_warpgroups(context: Context) -> range:
     """Return the warpgroups that run the current statement: none of partial ones, all possible ones before T.Kernel is
-    read. A block has partial warpgroups unless its threads are whole ones along x.
+    read.
+    """
+    warps = find_active_warps(context)
+    first, last = -(-warps.start // WARPGROUP_WARPS), warps.stop // WARPGROUP_WARPS
+    is_partial = context.role is None and warps.stop % WARPGROUP_WARPS
+    return range(0) if is_partial else range(first, last)
+
+
+def find_active_warps(context: Context) -> range:
+    """Return the warps that run the current statement: none of partial ones, all possible ones before T.Kernel is read.
+    A block has partial warps unless its threads are whole ones along x.
     """
     if context.role is not None:
         return context.role
     if not context.has_threads:
-        return range(MAX_WARPGROUPS)
+        return range(MAX_WARPGROUPS * WARPGROUP_WARPS)
     x, y, z = context.thread_extents
-    return range(0) if x % WARPGROUP_THREADS or y * z > 1 else range(x // WARPGROUP_THREADS)
+    return range(0) if x % WARP_THREADS or y * z > 1 else range(x // WARP_THREADS)
 
 
-def elaborate_role(context: Context, groups: range, work: Callable[[], None], span: Span) -> None:
-    """Emit an `if` on these warpgroups around the statements that `work` elaborates as their role, if there are any.
+def elaborate_role(context: Context, warps: range, work: Callable[[], None], span: Span) -> None:
+    """Emit an `if` on these warps around the statements that `work` elaborates as their role, if there are any.
     Stages acquired in it must be released in it.
     """
     ending = PathNote(span, "the role ends without a release")
     with (
-        _enter_role(context, groups),
+        _enter_role(context, warps),
         context.ledger.region(ending),
         context.region("the `with T.ws` block", is_loop=False) as out,
     ):
         work()
     context.has_explicit_roles = True
     if out:
-        context.out.append(tile.If(warpgroup_condition(groups), tuple(out), (), span))
+        context.out.append(tile.If(warps_condition(warps), tuple(out), (), span))
 
 
 @contextmanager
-def _enter_role(context: Context, groups: range) -> Iterator[None]:
-    """Set the role of these warpgroups, and the range of the thread index, for the `with`."""
-    threads = get_warpgroup_threads(groups.start).start, get_warpgroup_threads(groups.stop - 1).stop - 1
+def _enter_role(context: Context, warps: range) -> Iterator[None]:
+    """Set the role of these warps, and the range of the thread index, for the `with`."""
+    threads = WARP_THREADS * warps.start, WARP_THREADS * warps.stop - 1
     outer_range, context.ranges[tile.THREAD.name] = context.ranges[tile.THREAD.name], threads
     try:
-        with context.altered(role=groups):
+        with context.altered(role=warps):
             yield
     finally:
         context.ranges[tile.THREAD.name] = outer_range
-
-
-def get_warpgroup_threads(group: int) -> range:
-    """Return the range of thread indices of a warpgroup."""
-    return range(group * WARPGROUP_THREADS, (group + 1) * WARPGROUP_THREADS)
 
 
 def resolve_block_barrier(context: Context, op: tile.TileOp) -> tile.TileOp:
@@ -197,7 +204,7 @@ def _check_cluster_block(context: Context, op: Arrive | CpAsyncArrive) -> None:
 def find_leader(context: Context, span: Span) -> int:
     """Return the first thread of the block that runs the current statement; refuse one not known at compile time."""
     mask = per_thread.join_conditions(each.condition for each in context.masks)
-    first = 0 if context.role is None else get_warpgroup_threads(context.role.start).start
+    first = 0 if context.role is None else WARP_THREADS * context.role.start
     if mask is None:
         return first
     threads = range(first, first + context.threads)

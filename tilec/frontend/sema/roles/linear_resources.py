@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import field
 from typing import Any, NoReturn
 
+from tilec.ir.groups import describe_warps
 from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import Span
@@ -193,7 +194,5 @@ def _refuse_second_release(resource: Resource, span: Span, first_release: Span) 
 
 
 def describe_role(role: object) -> str:
-    """Return a role's warpgroups in words, as "warpgroups 0 to 1"; "all warpgroups" for a role that is no range."""
-    if not isinstance(role, range):
-        return "all warpgroups"
-    return f"warpgroup {role.start}" if len(role) == 1 else f"warpgroups {role.start} to {role.stop - 1}"
+    """Return a role's warps in words, as "warpgroups 0 to 1"; "all warpgroups" for a role that is no range."""
+    return describe_warps(role) if isinstance(role, range) else "all warpgroups"

@@ -22,7 +22,7 @@ from tilec.frontend.sema.roles.linear_resources import describe_role
 from tilec.frontend.sema.roles.pipeline_records import NestedAcquire, PipelineRecords
 from tilec.frontend.sema.roles.stages import compute_payload_bytes
 from tilec.ir import tile
-from tilec.ir.groups import WARPGROUP_THREADS, WARPGROUP_WARPS, guarded_warpgroups
+from tilec.ir.groups import WARP_THREADS, guarded_warps
 from tilec.ir.rewrite import map_nested_bodies, map_statements
 from tilec.ir.tile import Buffer, Cluster, Expr, Stmt, Store, TileOp, walk_loads, walk_statements
 from tilec.ops.language.values import SIDES, Pipeline, PipelineStage, Side
@@ -77,7 +77,7 @@ def _set_arrival_counts(stmt: Stmt, counts: Mapping[str, AllocBarrier]) -> Stmt:
 
 
 def _check_roles(pipeline: Pipeline) -> None:
-    """Raise `pipeline-role` if a pipeline lacks a producer or consumer, or if two of its roles share a warpgroup."""
+    """Raise `pipeline-role` if a pipeline lacks a producer or consumer, or if two of its roles share a warp."""
     for side, other_side in (SIDES, SIDES[::-1]):
         if not pipeline.ends[side].roles:
             acquires = tuple(
@@ -171,44 +171,40 @@ def find_arrivals(statements: Sequence[tile.Stmt], pipeline: Pipeline, role: ran
     do.
     """
     held = set(pipeline.tiles.values())
-    run = (s for s, groups in _walk_by_warpgroups(statements, None) if groups is None or set(groups) <= set(role))
+    run = (s for s, warps in _walk_by_warps(statements, None) if warps is None or set(warps) <= set(role))
     users = [s for s in run if held & {*find_reads(s), *find_writes(s)}]
     by_tensor_cores = [isinstance(s, tile.TileOp) and s.is_in_tensor_memory for s in users]
     has_tensor_work = any(by_tensor_cores)
     has_thread_work = not has_tensor_work or not all(by_tensor_cores)
-    return StageArrivals(WARPGROUP_WARPS * len(role) if has_thread_work else 0, has_tensor_work)
+    return StageArrivals(len(role) if has_thread_work else 0, has_tensor_work)
 
 
-def _walk_by_warpgroups(
-    statements: Sequence[tile.Stmt], warpgroups: range | None
-) -> Iterator[tuple[tile.Stmt, range | None]]:
-    """Yield each innermost statement with the warpgroups that run it, None for the whole block."""
+def _walk_by_warps(statements: Sequence[tile.Stmt], warps: range | None) -> Iterator[tuple[tile.Stmt, range | None]]:
+    """Yield each innermost statement with the warps that run it, None for the whole block."""
     for stmt in statements:
         if isinstance(stmt, tile.For | tile.While | tile.If):
-            inside = guarded_warpgroups(stmt) or warpgroups
+            inside = guarded_warps(stmt) or warps
             for body in tile.nested_bodies(stmt):
-                yield from _walk_by_warpgroups(body, inside)
+                yield from _walk_by_warps(body, inside)
         else:
-            yield stmt, warpgroups
+            yield stmt, warps
 
 
 def expand_releases(
     statements: tuple[tile.Stmt, ...],
     releases: Mapping[tuple[str, range], StageArrivals],
-    warpgroups: range | None = None,
+    warps: range | None = None,
 ) -> tuple[tile.Stmt, ...]:
-    """Return statements, run by `warpgroups` (None: all), with each stage release replaced by its role's real
+    """Return statements, run by `warps` (None: all), with each stage release replaced by its role's real
     arrivals.
     """
 
     def expand_statement(stmt: tile.Stmt) -> tile.Stmt | tuple[tile.Stmt, ...]:
         """Return the arrivals that replace a release, or the statement with the releases inside it replaced."""
-        if isinstance(stmt, Arrive) and warpgroups is not None:
-            release = releases.get((get_barrier(stmt).name, warpgroups))
-            return stmt if release is None else tuple(_make_arrivals(stmt, warpgroups, release))
-        return map_nested_bodies(
-            stmt, lambda body: expand_releases(body, releases, guarded_warpgroups(stmt) or warpgroups)
-        )
+        if isinstance(stmt, Arrive) and warps is not None:
+            release = releases.get((get_barrier(stmt).name, warps))
+            return stmt if release is None else tuple(_make_arrivals(stmt, warps, release))
+        return map_nested_bodies(stmt, lambda body: expand_releases(body, releases, guarded_warps(stmt) or warps))
 
     return map_statements(statements, expand_statement)
 
@@ -218,7 +214,7 @@ def _make_arrivals(release: Arrive, role: range, who: StageArrivals) -> Iterator
     if who.warps:
         yield replace(release, by_warps=True)
     if who.by_tensor_cores:
-        leader = WARPGROUP_THREADS * role.start
+        leader = WARP_THREADS * role.start
         yield TensorArrive(release.barrier, leader, releases=release.releases, span=release.span)
 
 

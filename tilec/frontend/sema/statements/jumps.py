@@ -21,7 +21,7 @@ from tilec.analysis.usage import list_expressions
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate, reading
 from tilec.frontend.sema.loops.loop_headers import LOOP_BREAK, PERSISTENT_SIGNATURE
-from tilec.frontend.sema.roles.linear_resources import PathNote
+from tilec.frontend.sema.roles.linear_resources import PathNote, describe_role
 from tilec.frontend.sema.statements import branches, per_thread
 from tilec.frontend.sema.statements.stores import set_variable
 from tilec.frontend.syntax import ast
@@ -430,6 +430,11 @@ def elaborate_jump(context: Context, node: ast.Break | ast.Continue) -> None:
 
 def _check_breakable(context: Context, iteration: Iteration, span: Span) -> None:
     """Refuse a `break` that only some threads run, or of a loop whose iterations do not run one after another."""
+    if context.role != iteration.begin.role:
+        title = "`break` in a role would leave a loop around the roles"
+        note = f"{describe_role(context.role)} would leave it, and other warps go on"
+        way_out = "write the loop in each role, or let the role skip the rest of its work by an `if`"
+        raise_error("misplaced-statement", title, span, note, help=way_out)
     if iteration.loop is None and tuple(context.masks) == iteration.begin.masks:
         per_thread.require_known_threads(context, span, "`break`")
     elif iteration.loop is None:

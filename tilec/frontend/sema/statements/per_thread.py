@@ -146,13 +146,16 @@ def _fold_masks_by_thread(context: Context) -> Iterator[tuple[int, tile.Expr]]:
 
 
 def require_all_threads(context: Context, span: Span, what: str) -> None:
-    """Raise `thread-dependent` if a condition on the thread encloses the current statement."""
+    """Raise `thread-dependent` if a condition on the thread encloses the current statement. With explicit roles, record
+    these conditions first: those that are alike in each warp divide the warps into roles.
+    """
     if context.masks:
         title = f"{what} is under a condition on the thread"
         note, way_out = "all threads of the block must run it together", "move it out of the `if`"
         if context.has_explicit_roles:
-            note = "a role is whole warpgroups of 128 threads, which run it together"
-            way_out = "give each role a warpgroup of its own, by `with T.ws(0):`, or move it out of the `if`"
+            context.findings.dividing_ifs.update(mask.span for mask in context.masks if mask.span is not None)
+            note = "a role is whole warps of 32 threads, which run it together"
+            way_out = "let the condition be the same for all threads of a warp, as `if tx < 32:`, or move it out"
         raise_error("thread-dependent", title, span, note, help=way_out)
 
 

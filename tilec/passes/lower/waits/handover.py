@@ -70,14 +70,14 @@ def prepare_arrivals(program: warp.Program, by_async: frozenset[str]) -> warp.Pr
     """Replace arrivals of cp.async copies in roles without such copies by threads', and fence waits for other arrivals.
     Threads cannot fence copies that arrive by themselves, nor another block's tiles that they store to, so whoever
     waits for them does."""
-    roles = tuple(replace(role, body=_arrive_by_threads(role.body)) for role in program.roles)
-    every = tuple(op for role in roles for op in warp.walk_operations(role.body))
+    program = program.map_roles(lambda role: replace(role, body=_arrive_by_threads(role.body)))
+    every = tuple(program.operations())
     waited = {op.barrier.name for op in every if isinstance(op, warp.CopiesArrive)}
     if any(isinstance(op, warp.Elementwise) and op.block is not None for op in every):
         waited |= {op.barrier.name for op in every if isinstance(op, warp.Arrive) and op.block is not None}
-    if waited and by_async:
-        roles = tuple(replace(role, body=_fence_waits(role.body, frozenset(waited))) for role in roles)
-    return replace(program, roles=roles)
+    if not waited or not by_async:
+        return program
+    return program.map_roles(lambda role: replace(role, body=_fence_waits(role.body, frozenset(waited))))
 
 
 def _arrive_by_threads(body: tuple[warp.Operation, ...]) -> tuple[warp.Operation, ...]:

@@ -40,8 +40,32 @@ def insert_tensor_fences(program: warp.Program) -> warp.Program:
     def fence_role(role: warp.Role) -> warp.Role:
         return replace(role, body=rewrite_statements(role.body, add_fences))
 
-    common = None if program.common is None else fence_role(program.common)
-    return replace(program, roles=tuple(map(fence_role, program.roles)), common=common)
+    fenced = program.map_roles(fence_role)
+    if not program.signals_blocks:
+        return fenced
+    # All threads of a cluster meet before its tensor memory is freed.
+    ended = tuple(map(_fence_end, fenced.sections[-1]))
+    return replace(fenced, later=(*fenced.later[:-1], ended)) if fenced.later else replace(fenced, roles=ended)
+
+
+def _fence_end(role: warp.Role) -> warp.Role:
+    """Return the role with a fence at its end, unless one follows its last access to tensor memory."""
+    return role if _is_fenced(role.body) is not False else replace(role, body=(*role.body, warp.TensorFence("before")))
+
+
+def _is_fenced(body: tuple[warp.Operation, ...]) -> bool | None:
+    """Return whether a fence follows the last access of threads to tensor memory; None without either."""
+    for op in reversed(body):
+        if isinstance(op, warp.TensorFence) and op.what == "before":
+            return True
+        if isinstance(op, warp.TensorLoad | warp.TensorStore):
+            return False
+        found = [_is_fenced(inner) for inner in warp.nested_bodies(op)]
+        if False in found:
+            return False
+        if found and None not in found and not isinstance(op, warp.Loop):
+            return True
+    return None
 
 
 def _is_release(op: warp.Operation, program: warp.Program, rings: frozenset[str]) -> bool:

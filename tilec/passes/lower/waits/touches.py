@@ -132,14 +132,8 @@ def find_warpgroup_tiles(role: warp.Role, program: warp.Program) -> frozenset[st
 
 def find_async_tiles(program: warp.Program) -> Iterator[str]:
     """Yield the names of tiles that TMA or tensor cores reach, except where a ring's barriers alone order that."""
-    for op in walk_program(program):
+    for op in program.operations():
         yield from (t.buffer for t in _find_own_touches(op)[0] if t.proxy == "async")
-
-
-def walk_program(program: warp.Program) -> Iterator[warp.Operation]:
-    """Yield the operations of all roles, the common one last."""
-    roles = program.roles if program.common is None else (*program.roles, program.common)
-    return (op for role in roles for op in warp.walk_operations(role.body))
 
 
 @dataclass(frozen=True, slots=True)
