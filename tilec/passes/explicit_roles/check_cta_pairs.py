@@ -61,13 +61,14 @@ def check_cta_pairs(kernel: tile.Kernel, mistakes: ErrorCollector) -> None:
     products = [op for op in working if isinstance(op, Gemm | ScaledGemm)]
     alone = next((op for op in working if not op.is_paired), None)
     if alone is not None or not products:
+        this, every = ("this product", "each T.tcgen05_gemm") if working == products else ("this", "each")
         raise_error(
             "bad-cta-pair",
             "either all products of a kernel use two blocks, or none",
             (alone or paired[0]).span,
-            "this uses one block" if alone else "no product uses two",
-            secondary=(Label(paired[0].span, "this uses two"),) if alone else (),
-            help="pass use_2cta=True to each T.tcgen05_gemm" if working == products else "pass use_2cta=True to each",
+            f"{this} uses one block" if alone else "no product uses two",
+            secondary=(Label(paired[0].span, f"{this} uses two"),) if alone else (),
+            help=f"pass use_2cta=True to {every}",
         )
     for op in products:
         if reason := _why_not_paired(op):

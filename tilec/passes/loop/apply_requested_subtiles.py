@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilec.ir import tile
+from tilec.ops.placeholder import is_refused
 from tilec.passes.loop.subtile import Indivisible, split_dimension
 from tilec.sched.decision import Decider, Decision
 from tilec.support.diagnostics import raise_error
@@ -25,6 +26,8 @@ def apply_requested_subtiles(kernel: tile.Kernel, options: CompileOptions) -> tu
     if not requested and options.schedule is not None:
         by, requested, why = "the command line", tuple(_read_trace_subtiles(kernel, options.schedule)), "--schedule"
     whole = replace(kernel, subtiles=()) if kernel.subtiles else kernel
+    if any(map(is_refused, tile.walk_statements(kernel.body))):
+        return whole, ()  # what is split together with a tile is not known
     for cut in requested:
         whole = _apply_subtile(whole, cut)
     chosen = ", ".join(show_subtile(cut) for cut in requested if max(cut.parts) > 1) or "none"
