@@ -88,7 +88,7 @@ def test_the_model_counts_what_the_code_does(
 @pytest.mark.parametrize("extents", [(32, 32), (31, 33), (Var("w"), 32), (32, Var("d")), (Var("w"), Var("d"))])
 def test_no_tile_begins_below_0(extents: tuple[int | Var, int | Var], raster: Raster) -> None:
     """TMA stores a tile only where that is proven, by selection and again by the verifier."""
-    known = {e: (0.0, math.inf) for e in extents if isinstance(e, Var)}
+    known = {e: (1.0, math.inf) for e in extents if isinstance(e, Var)}  # of a grid with blocks
     tiles = [e for e in extents if isinstance(e, int)]
     known[NUMBER] = (0.0, math.prod(tiles) - 1 if len(tiles) == 2 else math.inf)
     for index in locate_tile(NUMBER, *extents, raster):

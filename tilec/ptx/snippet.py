@@ -11,7 +11,6 @@ from functools import lru_cache
 from itertools import accumulate
 
 from tilec.ptx import isa, module as ptx
-from tilec.ptx.parse import PtxSyntaxError, parse_module
 from tilec.support.records import dataclass
 
 _COMPUTES = """
@@ -77,6 +76,8 @@ def substitute_names(text: str, names: Sequence[str]) -> str:
 def parse_snippet(text: str, inputs: int) -> Snippet:
     """Return the snippet in PTX text with `inputs` inputs; raise `SnippetError` unless it is understood and only
     computes. Text that writes no result is refused too."""
+    from tilec.ptx.parse import PtxSyntaxError, parse_module  # with Lark, which few kernels need
+
     named = {int(number) for number in _REGISTER.findall(text)}
     if 0 not in named:
         raise SnippetError("nothing is written to {0}, the result", "write {0} where the result goes")
