@@ -14,7 +14,6 @@ from fractions import Fraction
 from tilec.analysis.rings import find_pipelined_loops
 from tilec.ir.tile import walk_statements
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.assembled.predict_assembled_kernel import predict_emitted_kernel
 from tilec.passes.choices.choose_roles import MIN_ROUNDS
 from tilec.passes.choices.choose_stages_by_occupancy import count_fitting_blocks, report_planned_kernel
 from tilec.passes.choices.question import Candidate, Outcome, Question
@@ -43,6 +42,8 @@ def choose_iterations(state: KernelState, explore: Explorer) -> Question[KernelS
 
     def predict_cycles(considered: KernelState) -> int | None:
         """Return the cycles of a kernel by its machine code; None if it cannot be assembled."""
+        from tilec.passes.assembled.predict_assembled_kernel import predict_emitted_kernel  # which few kernels need
+
         try:
             return predict_emitted_kernel(explore(considered, "emit-ptx"))
         except CompileError:
