@@ -8,11 +8,13 @@ import pytest
 from harness import SAMPLES
 
 from tilec.driver.build import Observer, Plan, build_kernel, plan_kernel
+from tilec.driver.stages import format_trace
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
 SCAN = "models/mamba_chunk_scan"
 LARGE = {"batch": 4, "chunks": 32, "heads": 64}
+OPTIONS = CompileOptions(target="sm_90a", gpu="H200", defines=tuple(LARGE.items()))
 
 
 def read_sample(sample: str) -> SourceFile:
@@ -54,9 +56,12 @@ def test_iterations_overlap_without_a_question(
 
 
 def test_it_is_built_as_the_command_line_would_ask_for() -> None:
-    asked = CompileOptions(target="sm_90a", gpu="H200", defines=tuple(LARGE.items()))
-    by_choice, by_option = (
-        build_kernel(read_sample(SCAN), each, Observer()).ptx
-        for each in (asked, replace(asked, pipeline_strategy="none"))
-    )
+    asked = OPTIONS, replace(OPTIONS, pipeline_strategy="none")
+    by_choice, by_option = (build_kernel(read_sample(SCAN), each, Observer()).ptx for each in asked)
     assert by_choice == by_option
+
+
+def test_its_own_trace_makes_it_again() -> None:
+    made = build_kernel(read_sample(SCAN), OPTIONS, Observer())
+    again = build_kernel(read_sample(SCAN), replace(OPTIONS, schedule=format_trace(made.work)), Observer())
+    assert made.ptx == again.ptx

@@ -85,6 +85,9 @@ CONVERTED = {
     "T.cast(N[i] & T.uint8(15), dtype)": True,
     "T.cast(N[i // 2] >> T.uint8(i % 2 * 4) & T.uint8(15), dtype) * A[i]": True,
     "T.cast((T.int32(N[i]) & 7) + i // 1024, dtype)": True,
+    "T.cast(((T.int32(N[i]) >> 4) & 7 | 8) & 15, dtype)": True,  # a bit that is always 1, where the others are
+    "T.cast((((T.int32(N[i]) & 96) >> 5) | 4) % 8, dtype)": True,
+    "T.cast((((T.int32(N[i // 2]) >> (i % 2 * 4)) & 6) | 1) & 7, dtype)": True,
     "T.cast((T.int32(N[i]) & 15) - 5000, dtype)": False,  # not all of them are floats
     "T.cast(T.int32(N[i]) * 16, dtype)": False,
     "T.cast(T.int32(N[i]) - i, dtype)": False,

@@ -25,7 +25,7 @@ FORMS = [
     (ATTENTION, {"overlap": False}, 1.08),
     (("attention/backward_dq", {"batch": 1, "heads": 16, "S": 8192, "D": 128}), {"rasterisation": 0}, 1.11),
     # Longer as one block fewer of a multiprocessor than iterations that overlap save.
-    (("models/mamba_chunk_scan", {"batch": 4, "chunks": 32, "heads": 64}), {"pipeline_strategy": "none"}, 0.85),
+    (("models/mamba_chunk_scan", {"batch": 4, "chunks": 32, "heads": 64}), {"pipeline_strategy": "unspecialize"}, 1.17),
     (("rows/rmsnorm", {"M": 65536, "N": 4096}), {"pipeline_strategy": "none"}, 1.36),  # fewer bytes in flight
     (("softmax", {"M": 262144, "N": 1024}), {"cluster": (2, 1, 1)}, 1.14),  # short blocks that wait for each other
 ]
@@ -49,7 +49,7 @@ def test_forms_are_predicted_in_their_order(
         (("rows/top_k", {"M": 262144, "N": 256}), 347.4),  # a loop of compares that is not scheduled
         (("models/gated_delta_rule", {"batch": 1, "S": 8192, "heads": 16}), 710.7),  # a loop in a scheduled one
         (("rows/softmax_online", {"M": 4096, "N": 131072}), 782.6),  # rows that two loops read, more than L2 holds
-        (("models/mamba_chunk_scan", {"batch": 4, "chunks": 32, "heads": 64}), 499.4),  # four iterations at most
+        (("models/mamba_chunk_scan", {"batch": 4, "chunks": 32, "heads": 64}), 426.6),  # four iterations at most
     ],
 )
 def test_machine_code_is_counted(kernel: tuple[str, dict[str, int]], measured: float) -> None:

@@ -56,16 +56,20 @@ def test_loops_inside_count_as_often_as_they_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "count"),
+    ("begin", "end", "count"),
     [
-        ("add.s32 %r5, %r5, 1;\n    setp.lt.s32 %p1, %r5, 8;", 8),
-        ("add.u32 %r5, %r5, 4;\n    setp.lt.u32 %p1, %r5, 10;", 3),
-        ("add.s32 %r5, %r5, 1;\n    setp.lt.s32 %p1, %r5, %r9;", None),
-        ("add.s32 %r5, %r5, 1;\n    setp.lt.s32 %p1, %r6, 8;", None),
+        ("mov.b32 %r5, 0;", "add.s32 %r5, %r5, 1;\n    setp.lt.s32 %p1, %r5, 8;", 8),
+        ("mov.b32 %r5, 0;", "add.u32 %r5, %r5, 4;\n    setp.lt.u32 %p1, %r5, 10;", 3),
+        ("mov.b32 %r5, 10000;", "add.s32 %r5, %r5, 1;\n    setp.lt.s32 %p1, %r5, 10100;", 100),
+        ("mov.b32 %r5, -4;", "add.s32 %r5, %r5, 2;\n    setp.lt.s32 %p1, %r5, -1;", 2),
+        ("mov.b32 %r5, 0;\n    mov.b32 %r5, %r6;", "add.s32 %r5, %r5, 1;\n    setp.lt.s32 %p1, %r5, 8;", None),
+        ("", "add.s32 %r5, %r5, 1;\n    setp.lt.s32 %p1, %r5, 8;", None),
+        ("mov.b32 %r5, 0;", "add.s32 %r5, %r5, 1;\n    setp.lt.s32 %p1, %r5, %r9;", None),
+        ("mov.b32 %r5, 0;", "add.s32 %r5, %r5, 1;\n    setp.lt.s32 %p1, %r6, 8;", None),
     ],
 )
-def test_a_counter_says_how_often_a_loop_runs(end: str, count: int | None) -> None:
-    head = ".visible .entry k(\n)\n{\n    .loc 1 4 9\n$L1_loop:\n    mov.b32 %r7, 1;\n"
+def test_a_counter_says_how_often_a_loop_runs(begin: str, end: str, count: int | None) -> None:
+    head = f".visible .entry k(\n)\n{{\n    .loc 1 4 9\n    {begin}\n$L1_loop:\n    mov.b32 %r7, 1;\n"
     (loop,) = find_ptx_loops(f"{head}    {end}\n    @%p1 bra $L1_loop;\n")
     assert loop.trip_count == count
 

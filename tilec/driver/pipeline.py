@@ -178,6 +178,7 @@ _FAST_MATH = require_option("--fast-math", lambda options: options.fast_math)
 _MAY_CONTRACT = require_level(0, "--no-fma", fma=True)
 _MAY_SHARE = require_level(0, "--no-shared-reciprocals", shared_reciprocals=True)
 _MAY_LIMIT_STAGES = require_level(3, "--no-stages-by-occupancy", stages_by_occupancy=True, schedule=None)
+_MAY_ORDER_ITERATIONS = require_level(3, "--no-stages-by-occupancy", stages_by_occupancy=True)
 _MAY_SPLIT = require_level(3, "--no-split-loops", split_loops=True)
 _MAY_START_EARLY = require_level(3, "--no-pdl", needs="dependent_launch", pdl=True)
 _WITH_ROLES, _WITHOUT_ROLES = require_explicit_roles, refuse_explicit_roles
@@ -236,7 +237,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
         writes=_STATE,
         decides=("iterations",),
         switches=("--pipeline-strategy",),
-        when=_MAY_LIMIT_STAGES,
+        when=_MAY_ORDER_ITERATIONS,
     ),
     Choice("choose-ping-pong", decides=("ping-pong",), switches=("--no-ping-pong",)),
     Pass("build-problems", _SCHEDULING, gives="problem", writes=_STATE, checks=True),

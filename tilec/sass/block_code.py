@@ -81,7 +81,7 @@ def _replay_parts(
         ended = ends.get(number)
         if ended is not None:
             left[ended] -= 1
-        if ended is not None and left[ended]:
+        if ended is not None and left[ended] > 0:
             number = at[loops[ended].first]
         else:
             onward = at.get(one.target, 0) if one.target is not None and not one.guard else 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from tilec.sass.cubin import Function
 from tilec.sass.instruction import Instruction
@@ -21,9 +21,10 @@ _WORK_LINE = re.compile(r"(?!\s*(\.loc|mbarrier\.(try|test)_wait|@?!?%\w+ bra|na
 """A line of a loop that does more than wait."""
 _COUNTER = re.compile(
     r"add\.[su]32\s+(?P<counter>%\w+), (?P=counter), (?P<step>[1-9]\d*);\s+"
-    r"setp\.lt\.[su]32\s+%\w+, (?P=counter), (?P<bound>\d+);"
+    r"setp\.lt\.[su]32\s+%\w+, (?P=counter), (?P<bound>-?\d+);"
 )
 """The end of a loop that counts up to a constant."""
+_CONSTANT_MOVE = re.compile(r"\s*mov\.[bsu]32\s+%\w+, (?P<value>-?\d+);")
 _BRANCH = re.compile(r"\s*@!?%\w+\s+bra(?:\.uni)?\s+([$\w]+)\s*;")
 
 
@@ -31,7 +32,7 @@ _BRANCH = re.compile(r"\s*@!?%\w+\s+bra(?:\.uni)?\s+([$\w]+)\s*;")
 class PtxLoop:
     """A loop of an entry's PTX, from the label in line `first` to the back branch in line `last`. `lines` are the
     (file, line) of the source that its code comes from, files counted from 1; the last is that of the branch.
-    `trip_count` is known where a counter from 0 meets a constant before the branch."""
+    `trip_count` is known where a counter goes from a constant to a constant."""
 
     entry: str
     first: int
@@ -61,7 +62,7 @@ def find_ptx_loops(ptx: str) -> tuple[PtxLoop, ...]:
         elif match := _BRANCH.match(text):
             first = labels.get(match[1])
             if first is not None and any(_WORK_LINE.match(line) for line in lines[first : number - 1]):
-                trip_count = _read_trip_count(lines[number - 3 : number - 1])
+                trip_count = _read_trip_count(lines[number - 3 : number - 1], lines[: first - 1])
                 found.append(PtxLoop(entry, first, number, _locations_in_range(places, first), trip_count))
         elif match := _ENTRY.search(text):
             entry = match[1]
@@ -70,11 +71,16 @@ def find_ptx_loops(ptx: str) -> tuple[PtxLoop, ...]:
     return tuple(found)
 
 
-def _read_trip_count(before: Iterable[str]) -> int | None:
-    """Return the iterations of a PTX loop from the two lines before its back branch, if these add a constant to a
-    counter and compare it with another constant."""
-    match = _COUNTER.search("\n".join(before))
-    return -(-int(match["bound"]) // int(match["step"])) if match else None
+def _read_trip_count(end: Iterable[str], before: Sequence[str]) -> int | None:
+    """Return the iterations of a PTX loop from the two lines at its `end`, if these add a constant to a counter and
+    compare it with another constant, and the lines `before` it leave a constant in the counter."""
+    match = _COUNTER.search("\n".join(end))
+    if match is None:
+        return None
+    written = re.compile(rf"\s*(?:@!?%\w+\s+)?[\w.]+\s+{re.escape(match['counter'])}, (?P<value>.*);")
+    last = next((found for line in reversed(before) if (found := written.match(line))), None)
+    start = _CONSTANT_MOVE.match(last[0]) if last is not None else None
+    return max(-((int(start["value"]) - int(match["bound"])) // int(match["step"])), 1) if start else None
 
 
 def _locations_in_range(locations: list[tuple[int, tuple[int, int]]], first: int) -> tuple[tuple[int, int], ...]:

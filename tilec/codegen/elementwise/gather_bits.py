@@ -163,7 +163,6 @@ def emit_gather(
     """Emit a word of both lanes' bits, at most 16 each, merged with the `constant`; each may be up to `room` bits
     further left.
     """
-    constant |= sum(1 << HALF_BITS * half + i for half in (0, 1) for i, bit in enumerate(bits[half]) if bit == 1)
     sources: list[tuple[Reg, int]] = []
     places: list[list[tuple[int, Place]]] = [[], []]
     for half, lane in enumerate(lanes):
@@ -175,6 +174,9 @@ def emit_gather(
                 places[half].append((sources.index((register, width)), (first + bit[1], i)))
     plan = _plan_gather(tuple(places[0]), tuple(places[1]), tuple(width for _, width in sources), room)
     registers = [register for register, _ in sources]
+    for half in (0, 1):
+        ones = sum(1 << i for i, bit in enumerate(bits[half]) if bit == 1)
+        constant |= ones << HALF_BITS * half + plan.lifted[half]
     word: Operand = Imm(constant)
     for group in plan.groups:
         moved = _emit_shift(_emit_base(group.base, registers, scalars), group.by, scalars)

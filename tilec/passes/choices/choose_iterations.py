@@ -16,7 +16,7 @@ from tilec.ir.tile import walk_statements
 from tilec.ops.products.gemm import Gemm
 from tilec.passes.choices.choose_roles import MIN_ROUNDS
 from tilec.passes.choices.choose_stages_by_occupancy import count_fitting_blocks, report_planned_kernel
-from tilec.passes.choices.question import Candidate, Outcome, Question
+from tilec.passes.choices.question import Candidate, Outcome, Question, make_ruled_question
 from tilec.passes.state import Explorer, KernelState
 from tilec.support.diagnostics import CompileError
 
@@ -30,7 +30,11 @@ the model says 3 % slower then, and 19 % faster by its machine code; measured ar
 def choose_iterations(state: KernelState, explore: Explorer) -> Question[KernelState] | None:
     """Ask whether the iterations of a kernel's loops overlap. None where shared memory keeps no block out, where loops
     only move tiles, or where one iteration after the other is clearly slower."""
-    if state.options.pipeline_strategy != "auto" or state.search.before_layouts is None or not _may_be_faster(state):
+    if state.options.pipeline_strategy != "auto" or state.search.before_layouts is None:
+        return None
+    if state.options.schedule is not None:
+        return _follow_trace(state, state.search.before_layouts, state.options.schedule, explore)
+    if not _may_be_faster(state):
         return None
     serial = _lay_out_serially(state.search.before_layouts, explore)
     if serial is None:
@@ -59,6 +63,23 @@ def choose_iterations(state: KernelState, explore: Explorer) -> Question[KernelS
     return Question(
         "iterations", (overlapped, one_by_one), price=predict_cycles, explain=explain_outcome, least_gain=LEAST_GAIN
     )
+
+
+def _follow_trace(
+    state: KernelState, before: KernelState, trace: str, explore: Explorer
+) -> Question[KernelState] | None:
+    """Ask for one iteration after the other if a trace has no schedule for the kernel's loops; None if it has, or is no
+    trace, which the reader of its schedules reports."""
+    from tilec.sched.trace import TraceError, read_schedules
+
+    try:
+        is_serial = not read_schedules(trace)
+    except TraceError:
+        return None
+    if state.assignment.form != "unspecialised" or not is_serial:
+        return None
+    one_by_one = Candidate("one after the other", lambda: _lay_out_serially(before, explore))
+    return make_ruled_question("iterations", "the command line", "--schedule", one_by_one)
 
 
 def _may_be_faster(state: KernelState) -> bool:
