@@ -9,6 +9,7 @@ from harness import SAMPLES
 
 from tilec.driver.build import Observer, Plan, build_kernel, plan_kernel
 from tilec.driver.stages import format_trace
+from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 from tilec.support.source import SourceFile
 
@@ -65,3 +66,9 @@ def test_its_own_trace_makes_it_again() -> None:
     made = build_kernel(read_sample(SCAN), OPTIONS, Observer())
     again = build_kernel(read_sample(SCAN), replace(OPTIONS, schedule=format_trace(made.work)), Observer())
     assert made.ptx == again.ptx
+
+
+def test_a_trace_of_a_kernel_without_loops_is_refused() -> None:
+    other = build_kernel(read_sample("vector_add"), CompileOptions(target="sm_90a"), Observer())
+    with pytest.raises(CompileError, match="bad-schedule"):
+        plan(SCAN, LARGE, schedule=format_trace(other.work))

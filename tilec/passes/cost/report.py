@@ -236,7 +236,7 @@ def build_report(
         of_schedules = BlockWalk(assignment, target, (one.loop.loop for one in schedules), sizes, contents)
         scheduled_blocks = [of_schedules.walk_block(place) for place in spots]
     if code is not None:
-        add_code = partial(add_machine_code, code=code, intervals=intervals or {}, warps=threads // 32)
+        add_code = partial(add_machine_code, code=code, intervals=intervals or {}, warps=-(-threads // 32))
         blocks, scheduled_blocks = _change_blocks(add_code, blocks), _change_blocks(add_code, scheduled_blocks)
 
     loaded = sum(block.loaded for block in blocks) * ctas // len(blocks)
