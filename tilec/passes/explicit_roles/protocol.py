@@ -41,7 +41,8 @@ BarrierPlace = tuple[int, str, int]
 class BarrierStep:
     """An operation of a role on a barrier: arrivals, bytes (announced above 0, arrived below), and the parity of the
     phase that it waits for. At a named barrier (`meets` threads) it waits for the current phase. `blocks` are the ranks
-    in the cluster of the blocks whose barrier it is; none: its own."""
+    in the cluster of the blocks whose barrier it is; none: its own. `completes` is the asynchronous
+    operation whose end it signals."""
 
     barrier: BarrierName
     span: Span
@@ -51,6 +52,7 @@ class BarrierStep:
     meets: int = 0
     waits: bool = False
     blocks: tuple[int, ...] = ()
+    completes: tile.TileOp | None = None
 
 
 @dataclass(slots=True)
@@ -65,15 +67,10 @@ class _TrackedBarrier(Barrier):
 class _RoleState:
     role: RoleAssignment
     steps: Iterator[BarrierStep]
-    block: int = 0
     waiting: BarrierStep | None = None
     phase: int = 0  # of the named barrier that it waits at
     is_done: bool = False
     is_cut: bool = False  # stopped after the most steps, though it could go on
-
-    @property
-    def name(self) -> str:
-        return f"{self.role.name} of block {self.block}" if self.block else self.role.name
 
 
 class BarrierObserver(Protocol):
@@ -85,8 +82,10 @@ class BarrierObserver(Protocol):
     def visit_statement(self, role: RoleAssignment, stmt: tile.Stmt, values: known_values.Values) -> None:
         """Observe that a role is about to run this operation or nest."""
 
-    def record_arrival(self, role: RoleAssignment, place: BarrierPlace, phase: int) -> None:
-        """Observe an arrival of the role in the current phase."""
+    def record_arrival(
+        self, role: RoleAssignment, place: BarrierPlace, phase: int, completes: tile.TileOp | None
+    ) -> None:
+        """Observe an arrival in the current phase: of the role, and of the operation whose end it signals."""
 
     def record_wait(self, role: RoleAssignment, place: BarrierPlace, phases: int) -> None:
         """Observe that the role has waited until this many phases are complete."""
@@ -111,10 +110,12 @@ def run_barriers(
     roles: Sequence[RoleAssignment],
     scalars: Mapping[tile.Var, int] = MappingProxyType({}),
     watch: BarrierObserver | None = None,
-) -> None:
-    """Run the barriers of the first block or cluster; refuse deadlocks and left-over bytes, or raise `UnknownValue`.
-    It is raised where control flow depends on other scalars than these. `watch` observes the run. Errors:
-    `barrier-deadlock`, `transaction-bytes`."""
+    cluster: int = 0,
+) -> bool:
+    """Run the barriers of one block or cluster; refuse deadlocks and left-over bytes, or raise `UnknownValue`. It is
+    raised where control flow depends on other scalars than these. `watch` observes the run, `cluster` is the number of
+    the block's cluster along each axis. Returns whether all roles came to their end. Errors: `barrier-deadlock`,
+    `transaction-bytes`."""
     statements = [s for role in roles for s in tile.walk_statements(role.kernel.body) if isinstance(s, tile.TileOp)]
     blocks = range(kernel.cluster.blocks if any(s.reaches_blocks for s in statements) else 1)
     barriers: dict[BarrierPlace, _TrackedBarrier] = {}
@@ -122,20 +123,24 @@ def run_barriers(
         barriers |= {(block, name, i): _TrackedBarrier(count) for i, count in enumerate(op.counts)}
     if watch is not None:
         watch.start_run(barriers)
+    are_done = True
     for section in sorted({role.section for role in roles}):
         states = []
         for block, role in itertools.product(blocks, roles):
             if role.section == section:
-                values = {**_find_block_indices(kernel, block), **scalars}
-                states.append(_RoleState(role, _run_barrier_statements(role.kernel.body, role, values, watch), block))
-        _run_states(barriers, states, watch)
+                own = role.in_block(block)
+                values = {**_find_block_indices(kernel, block, cluster), **scalars}
+                states.append(_RoleState(own, _run_barrier_statements(role.kernel.body, own, values, watch)))
+        are_done &= _run_states(barriers, states, watch)
+    return are_done
 
 
-def _find_block_indices(kernel: tile.Kernel, number: int) -> dict[tile.Var, int]:
-    """Return the value of each block variable for block `number` of the first cluster."""
-    found = dict.fromkeys(kernel.block_vars, 0)
+def _find_block_indices(kernel: tile.Kernel, number: int, cluster: int) -> dict[tile.Var, int]:
+    """Return the value of each block variable for block `number` of the cluster with this number along each axis."""
+    found = dict.fromkeys(kernel.block_vars, cluster)
     for var, size in zip(kernel.block_vars, kernel.cluster.extents, strict=False):
-        number, found[var] = divmod(number, size)
+        number, digit = divmod(number, size)
+        found[var] = cluster * size + digit
     return found
 
 
@@ -214,12 +219,12 @@ def _walk_operation(op: tile.TileOp, role: RoleAssignment, values: known_values.
         case Arrive() | CpAsyncArrive():
             yield BarrierStep(place, op.span, _count_arrivals(op, role, values), blocks=blocks)
         case tile.TileOp(commits=True):
-            yield BarrierStep(place, op.span, 1, blocks=(0, 1) if op.is_paired else ())
+            yield BarrierStep(place, op.span, 1, blocks=(0, 1) if op.is_paired else (), completes=op)
         case tile.TileOp(signals_barrier=True):
             copied_bytes = math.prod(op.regions[-1].extent) * op.regions[-1].buffer.dtype.bits // 8
             if op.announces:
                 yield BarrierStep(place, op.span, bytes=copied_bytes, blocks=blocks)
-            yield BarrierStep(place, op.span, bytes=-copied_bytes, blocks=blocks)
+            yield BarrierStep(place, op.span, bytes=-copied_bytes, blocks=blocks, completes=op)
         case _:
             raise InternalError(f"the effect of T.{op.name} on a barrier is not defined")
 
@@ -240,15 +245,16 @@ def _count_arrivals(op: Arrive | CpAsyncArrive, role: RoleAssignment, values: kn
 
 def _run_states(
     barriers: dict[BarrierPlace, _TrackedBarrier], states: list[_RoleState], watch: BarrierObserver | None
-) -> None:
-    """Run these roles together until all end, are stuck or have run too far. Refuse a deadlock and, if all have
-    ended, a barrier with more or fewer bytes announced than copied."""
+) -> bool:
+    """Run these roles together until all end, are stuck or have run too far; return whether all ended. Refuse a
+    deadlock and, if all have ended, a barrier with more or fewer bytes announced than copied."""
     outcome = run_together(states, lambda s: _advance_role(s, barriers, watch), lambda s: s.is_done, lambda s: s.is_cut)
     if outcome == "stuck":
         _refuse_deadlock(barriers, [s for s in states if not s.is_done])
     for name, barrier in barriers.items() if outcome == "done" else ():
         if barrier.bytes:
             _refuse_byte_count(name, barrier)
+    return outcome == "done"
 
 
 def _advance_role(
@@ -262,7 +268,7 @@ def _advance_role(
         if step is None or count > MAX_STEPS:
             state.is_done, state.is_cut = True, step is not None
             return True
-        own = (state.block, *step.barrier)
+        own = (state.role.block, *step.barrier)
         barrier = barriers.get(own)
         if barrier is None and not step.meets:
             name, index = step.barrier
@@ -270,18 +276,18 @@ def _advance_role(
                 "out-of-range",
                 f"the index is out of the bounds of {name}",
                 step.span,
-                f"there is no {name}[{index}] in role {state.name}",
+                f"there is no {name}[{index}] in role {state.role.name}",
             )
         if barrier is None:
             barrier = barriers.setdefault(own, _TrackedBarrier(step.meets))
         if state.waiting is None:
             state.phase = barrier.phase
-            if len(step.blocks) > 1 and state.block:
+            if len(step.blocks) > 1 and state.role.block:
                 _refuse_second_block(step)
-            for block in step.blocks or (state.block,):
+            for block in step.blocks or (state.role.block,):
                 place = (block, *step.barrier)
-                if watch is not None and step.arrivals:
-                    watch.record_arrival(state.role, place, barriers[place].phase)
+                if watch is not None and (step.arrivals or step.completes):
+                    watch.record_arrival(state.role, place, barriers[place].phase, step.completes)
                 if step.bytes:
                     tracked = barriers[place].announced if step.bytes > 0 else barriers[place].copied_at
                     tracked.append(step.span)
@@ -313,12 +319,12 @@ def _refuse_second_block(step: BarrierStep) -> NoReturn:
 
 def _refuse_deadlock(barriers: dict[BarrierPlace, _TrackedBarrier], waiting: list[_RoleState]) -> NoReturn:
     """Raise the error for waits that never end, or for wrong byte counts where a barrier misses only bytes."""
-    places = [(s, s.waiting, barriers[s.block, *s.waiting.barrier]) for s in waiting if s.waiting is not None]
+    places = [(s, s.waiting, barriers[s.role.block, *s.waiting.barrier]) for s in waiting if s.waiting is not None]
     for state, step, barrier in places:
         if barrier.misses_only_bytes:
-            _refuse_byte_count((state.block, *step.barrier), barrier)
+            _refuse_byte_count((state.role.block, *step.barrier), barrier)
     notes = tuple(
-        f"{s.name} waits for {_barrier_text(step.barrier)}: {barrier.phase} phases have completed, "
+        f"{s.role.name} waits for {_barrier_text(step.barrier)}: {barrier.phase} phases have completed, "
         f"the next one has {barrier.arrived} of {barrier.count} arrivals"
         for s, step, barrier in places
     )
@@ -326,8 +332,8 @@ def _refuse_deadlock(barriers: dict[BarrierPlace, _TrackedBarrier], waiting: lis
         "barrier-deadlock",
         "this wait never ends",
         places[0][1].span,
-        f"{places[0][0].name} waits here for ever",
-        secondary=tuple(Label(step.span, f"and {s.name} here") for s, step, _ in places[1:]),
+        f"{places[0][0].role.name} waits here for ever",
+        secondary=tuple(Label(step.span, f"and {s.role.name} here") for s, step, _ in places[1:]),
         notes=notes,
         help="compare the count of the barrier with the threads that arrive, and the parity with the number of "
         "completed phases",

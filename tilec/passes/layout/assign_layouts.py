@@ -122,17 +122,22 @@ def find_nest_layout(nest: tile.Parallel, threads: int, fragments: Mapping[str, 
 @dataclass(frozen=True, slots=True)
 class RoleAssignment:
     """An explicit role: its first warp, the layouts of its statements, and its section
-    (`explicit_roles.split_roles`)."""
+    (`explicit_roles.split_roles`). `block` is the rank in the cluster of the block whose role it is."""
 
     name: str
     first_warp: int
     assignment: LayoutAssignment
     section: int = 0
+    block: int = 0
 
     @property
     def kernel(self) -> tile.Kernel:
         """Return the role's statements, as a kernel of its threads."""
         return self.assignment.kernel
+
+    def in_block(self, block: int) -> RoleAssignment:
+        """Return this role of another block of the cluster, under a name of its own."""
+        return replace(self, name=f"{self.name} of block {block}", block=block) if block else self
 
 
 def assign_layouts(selection: MechanismSelection, mistakes: ErrorCollector = RAISE_FIRST) -> LayoutAssignment:

@@ -98,10 +98,14 @@ def _reuse_rings(program: Program, unswizzled_alignment: int) -> tuple[dict[str,
 
 
 def _share_memory(program: Program) -> tuple[dict[str, int], frozenset[str]]:
-    """Return the tiles' offsets, rings first, the others sharing memory as their `reuses` allow, and all names."""
-    in_rings = {name for ring in program.rings for name in ring.buffers}
+    """Return the tiles' offsets, rings first, the others sharing memory as their `reuses` allow, and all names.
+
+    The versions that explicit roles name are tiles like any others: no schedule adds to them."""
+    in_rings = {name for ring in program.rings for name in ring.buffers if not program.explicit_roles}
     rings, end = _stack_tiles([t for t in program.shared if t.buffer.name in in_rings], 0)
-    sizes = {t.buffer.name: align_bytes(t.layout.bytes) for t in program.shared}
+    sizes = {
+        t.buffer.name: align_bytes(t.layout.bytes if t.buffer.name in in_rings else t.bytes) for t in program.shared
+    }
     reused = {t.buffer.name: frozenset(t.reuses) for t in program.shared}
     offsets, _ = place_tiles(sizes, in_rings, reused)
     return rings | {name: align_bytes(end) + at for name, at in offsets.items()}, frozenset(sizes)

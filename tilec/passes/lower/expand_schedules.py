@@ -256,7 +256,8 @@ class Expander:
         """Yield the program's shared tiles with layouts and versions: the kernel's, scratch, and scheduler answers."""
         reused = plan_reuse(self.assignment, self.target)
         late = frozenset() if self.assignment.roles or reused else find_tiles_over_rings(self.kernel)
-        never = self.ring_of.keys() - find_ring_tiles(self.kernel) if reused else frozenset()  # rings that nobody saw
+        is_planned = reused and not self.assignment.roles
+        never = self.ring_of.keys() - find_ring_tiles(self.kernel) if is_planned else frozenset()  # rings nobody saw
         for buffer in self.kernel.buffers:
             if buffer.scope == "shared":
                 ring, layout = self.ring_of.get(buffer.name), self.assignment.shared[buffer.name]

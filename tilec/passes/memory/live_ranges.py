@@ -44,14 +44,25 @@ def align_bytes(size: int) -> int:
 
 @cache_by_identity(16)
 def plan_reuse(assignment: LayoutAssignment, target: Target) -> ReusedTiles:
-    """Return whose memory each shared tile may have; {} for a kernel that fits without, or with explicit roles."""
+    """Return whose memory each shared tile may have; {} for a kernel that fits without."""
+    if assignment.roles:
+        from tilec.passes.explicit_roles.share_section_tiles import find_section_reuse
+
+        versions = dict(assignment.versions)
+        total = sum(size * versions.get(name, 1) for name, size in _list_sizes(assignment).items())
+        return find_section_reuse(assignment) if _is_too_much(total, target) else {}
     versions, late = count_prefetched_versions(assignment.kernel), find_tiles_over_rings(assignment.kernel)
     sizes, in_rings = _list_sizes(assignment).items(), find_ring_tiles(assignment.kernel)
     with_rings = sum(size * versions.get(name, 1) for name, size in sizes if name not in late)
     with_late = sum(size for name, size in sizes if name not in in_rings)
-    if assignment.roles or max(with_rings, with_late) + RESERVED_BYTES <= target.limit("smem_bytes_per_cta"):
+    if not _is_too_much(max(with_rings, with_late), target):
         return {}
     return find_reusable_tiles(assignment.kernel)
+
+
+def _is_too_much(size: int, target: Target) -> bool:
+    """Return whether tiles of so many bytes leave no room for barriers."""
+    return size + RESERVED_BYTES > target.limit("smem_bytes_per_cta")
 
 
 def count_tile_bytes(assignment: LayoutAssignment, target: Target, versions: Mapping[str, int]) -> int:
@@ -130,7 +141,7 @@ def find_reusable_tiles(kernel: tile.Kernel) -> ReusedTiles:
     may in a kernel with tensor memory, sends or waits of its own."""
     if any(is_ordered_elsewhere(s) and not isinstance(s, BlockBarrier) for s in tile.walk_statements(kernel.body)):
         return {}
-    in_rings, scalars = find_ring_tiles(kernel), frozenset(_find_scalar_uses(kernel.body))
+    in_rings, scalars = find_ring_tiles(kernel), frozenset(find_scalar_uses(kernel.body))
     names = [b.name for b in kernel.buffers if b.scope == "shared" and b.name not in scalars]
     ranges = {name: dict(_find_ranges(kernel.body, name, ())) for name in names}
     ends_known = not has_loop_stores(kernel)
@@ -182,7 +193,7 @@ def _is_in_loop(body: tuple[tile.Stmt, ...], place: Place) -> bool:
     return not isinstance(body[at], tile.If) or _is_in_loop(tile.nested_bodies(body[at])[number], tuple(deeper))
 
 
-def _find_scalar_uses(body: tuple[tile.Stmt, ...]) -> Iterator[str]:
+def find_scalar_uses(body: tuple[tile.Stmt, ...]) -> Iterator[str]:
     """Yield the names of buffers that statements outside nests access by single elements, as in conditions."""
     for stmt in body:
         if isinstance(stmt, tile.Parallel):
@@ -191,7 +202,7 @@ def _find_scalar_uses(body: tuple[tile.Stmt, ...]) -> Iterator[str]:
         if isinstance(stmt, tile.Store):
             yield stmt.buffer.name
         for nested in tile.nested_bodies(stmt):
-            yield from _find_scalar_uses(nested)
+            yield from find_scalar_uses(nested)
 
 
 def _list_sizes(assignment: LayoutAssignment) -> dict[str, int]:
