@@ -51,7 +51,7 @@ def test_a_race_between_blocks_names_the_element(tmp_path: Path, capfd: pytest.C
 
 
 def test_two_processes_name_it_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    body = "for i in T.Parallel(64):\n    Y[0, 7] = X[i, 0]"
+    body = "for i in T.Parallel(64):\n    Y[b, 7] = X[i, 0]"
     assert "to Y[0, 7] at" in fault_of(body, tmp_path, capfd, "--jobs", "2", blocks=2).splitlines()[0]
 
 
