@@ -66,6 +66,8 @@ def test_one_can_stop_after_a_pass(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert "wait" in (tmp_path / "synchronised.warp").read_text()
     assert tilec(GEMM, "--stop-after", "insert-synch") == 2
     assert "did you mean 'insert-sync'?" in capfd.readouterr().err
+    assert tilec(GEMM, "--stop-after", "split-roles", "-o", "roles.txt") == 2
+    assert "--stop-after split-roles: this pass does not run here" in capfd.readouterr().err
 
 
 def test_the_pipeline_is_listed(capfd: pytest.CaptureFixture[str]) -> None:

@@ -252,6 +252,8 @@ def _build_kernels(
             files.make_folder(folder)
 
     results = report_results(batch.compile_jobs(work, jobs))
+    if stop_after is not None and not emit and any(stop_after not in result.texts for result in results):
+        fail_usage(f"--stop-after {stop_after}: this pass does not run here; --print-pipeline says why")
     written: dict[str, bytes] = {}
     for place, plan in enumerate(plans):
         of_plan = results[place * len(targets) : (place + 1) * len(targets)]
