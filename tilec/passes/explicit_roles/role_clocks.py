@@ -50,7 +50,8 @@ class RoleClock:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a statement accesses its tiles: the number of the operation among its actor's, and what its role knows."""
+    """The moment at which a statement accesses its tiles: the number of the operation among those of its actor, and what
+    its role knows then."""
 
     actor: Actor
     tick: int
