@@ -50,8 +50,8 @@ class RoleClock:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The moment at which a statement accesses its tiles: the number of the operation among those of its actor, and what
-    its role knows then."""
+    """The moment at which a statement accesses its tiles: the number of the operation among its actor's, and what its role
+    knows then."""
 
     actor: Actor
     tick: int
