@@ -50,7 +50,7 @@ class RoleClock:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The moment at which a statement accesses its tiles: the number of the operation among its actor's, and what its role
+    """The moment at which a statement accesses its tiles: the operation's number among its actor's, and what its role
     knows then."""
 
     actor: Actor
