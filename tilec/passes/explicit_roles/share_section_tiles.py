@@ -9,7 +9,7 @@ knows."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from tilec.analysis.rings import find_accesses
 from tilec.ir import tile
@@ -17,16 +17,22 @@ from tilec.passes.explicit_roles import protocol
 from tilec.passes.explicit_roles.known_values import UnknownValue, Values
 from tilec.passes.explicit_roles.role_clocks import Actor, LimitReached, Moment, RoleClocks
 from tilec.passes.layout.assign_layouts import LayoutAssignment, RoleAssignment
-from tilec.passes.memory.live_ranges import ReusedTiles, find_scalar_uses
+from tilec.passes.memory.live_ranges import ReusedTiles, align_bytes, find_scalar_uses, is_too_much
 from tilec.support.diagnostics import CompileError
+from tilec.support.identity import IdentityKey
+from tilec.target.table import Target
 
 SAMPLED_CLUSTERS = (0, 1, 7, 1021, 65_521)
 """The numbers, along each axis of the grid, of the clusters whose barriers are run."""
 
 
-def find_section_reuse(assignment: LayoutAssignment) -> ReusedTiles:
-    """Return, for each shared tile, the tiles of earlier sections whose memory it may have; {} where the run of the
-    barriers says nothing certain."""
+def plan_section_reuse(assignment: LayoutAssignment, target: Target) -> ReusedTiles:
+    """Return, for each shared tile, the tiles of earlier sections whose memory it may have; {} for a kernel that fits
+    without, and where the run of the barriers says nothing certain."""
+    versions = dict(assignment.versions)
+    sizes = (align_bytes(layout.bytes) * versions.get(name, 1) for name, layout in assignment.shared.items())
+    if not is_too_much(sum(sizes), target):
+        return {}
     pairs = set(_find_candidates(assignment))
     runs = [_CompletedAccesses() for _ in SAMPLED_CLUSTERS] if pairs else []
     for cluster, watch in zip(SAMPLED_CLUSTERS, runs, strict=False):
@@ -70,9 +76,9 @@ def _list_accessing_statements(roles: Iterable[RoleAssignment]) -> Iterator[tile
                 yield stmt
 
 
-def _find_unseen_tiles(roles: Iterable[RoleAssignment], visited: Mapping[int, int]) -> frozenset[str]:
+def _find_unseen_tiles(roles: Iterable[RoleAssignment], visited: Counter[IdentityKey[tile.Stmt]]) -> frozenset[str]:
     """Return the names of the buffers that a statement accesses which a run of the barriers has not shown."""
-    unseen = (stmt for stmt in _list_accessing_statements(roles) if id(stmt) not in visited)
+    unseen = (stmt for stmt in _list_accessing_statements(roles) if IdentityKey(stmt) not in visited)
     return frozenset(name for stmt in unseen for name in find_accesses(stmt).all_names)
 
 
@@ -83,12 +89,12 @@ class _CompletedAccesses(RoleClocks):
     def __init__(self) -> None:
         super().__init__()
         self.latest: dict[str, dict[Actor, int]] = {}
-        self.visited: Counter[int] = Counter()
+        self.visited: Counter[IdentityKey[tile.Stmt]] = Counter()
         self.unfinished: set[tuple[str, str]] = set()
 
     def visit_accesses(self, role: RoleAssignment, stmt: tile.Stmt, values: Values, moment: Moment) -> None:
         """Compare a statement's accesses with the latest ones of all other tiles."""
-        self.visited[id(stmt)] += 1
+        self.visited[IdentityKey(stmt)] += 1
         for name in find_accesses(stmt).all_names:
             for early, accesses in self.latest.items():
                 if not all(moment.is_behind(actor, tick) for actor, tick in accesses.items()):

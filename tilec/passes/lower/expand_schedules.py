@@ -255,6 +255,10 @@ class Expander:
     def list_shared_tiles(self) -> Iterator[warp.SharedTile]:
         """Yield the program's shared tiles with layouts and versions: the kernel's, scratch, and scheduler answers."""
         reused = plan_reuse(self.assignment, self.target)
+        if self.assignment.roles:
+            from tilec.passes.explicit_roles.share_section_tiles import plan_section_reuse
+
+            reused = plan_section_reuse(self.assignment, self.target)
         late = frozenset() if self.assignment.roles or reused else find_tiles_over_rings(self.kernel)
         is_planned = reused and not self.assignment.roles
         never = self.ring_of.keys() - find_ring_tiles(self.kernel) if is_planned else frozenset()  # rings nobody saw

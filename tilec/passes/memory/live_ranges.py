@@ -44,23 +44,17 @@ def align_bytes(size: int) -> int:
 
 @cache_by_identity(16)
 def plan_reuse(assignment: LayoutAssignment, target: Target) -> ReusedTiles:
-    """Return whose memory each shared tile may have; {} for a kernel that fits without."""
-    if assignment.roles:
-        from tilec.passes.explicit_roles.share_section_tiles import find_section_reuse
-
-        versions = dict(assignment.versions)
-        total = sum(size * versions.get(name, 1) for name, size in _list_sizes(assignment).items())
-        return find_section_reuse(assignment) if _is_too_much(total, target) else {}
+    """Return whose memory each shared tile may have; {} for a kernel that fits without, or with explicit roles."""
     versions, late = count_prefetched_versions(assignment.kernel), find_tiles_over_rings(assignment.kernel)
     sizes, in_rings = _list_sizes(assignment).items(), find_ring_tiles(assignment.kernel)
     with_rings = sum(size * versions.get(name, 1) for name, size in sizes if name not in late)
     with_late = sum(size for name, size in sizes if name not in in_rings)
-    if not _is_too_much(max(with_rings, with_late), target):
+    if assignment.roles or not is_too_much(max(with_rings, with_late), target):
         return {}
     return find_reusable_tiles(assignment.kernel)
 
 
-def _is_too_much(size: int, target: Target) -> bool:
+def is_too_much(size: int, target: Target) -> bool:
     """Return whether tiles of so many bytes leave no room for barriers."""
     return size + RESERVED_BYTES > target.limit("smem_bytes_per_cta")
 
