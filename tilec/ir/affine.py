@@ -103,8 +103,8 @@ def _collect_quotient(expr: tile.Binary, form: Affine, by: int, factor: int, ter
 
 
 def join_quotients(terms: dict[tile.Expr, int]) -> int:
-    """Replace each x % d and x // d in `terms`, whose coefficients are c and c · d, by c times the terms of x, and return
-    what this adds to the constant. So indices into which a number has been divided add up to that number again."""
+    """Replace each x % d and x // d in `terms`, whose coefficients are c and c · d, by c times the terms of x, and
+    return what this adds to the constant. So indices into which a number has been divided add up to it again."""
     quotients = {_quotient_key(atom): atom for atom in terms if _is_quotient(atom)}
     for rest, coefficient in terms.items():
         if not _is_quotient(rest) or not isinstance(rest, tile.Binary) or not isinstance(rest.b, tile.Const):

@@ -11,8 +11,8 @@ from tilec.support.diagnostics import InternalError
 
 
 def find_reciprocal(divisor: int, most: int) -> tuple[int, int] | None:
-    """Return a factor f of 32 bits and a shift s with x // divisor == (x * f >> 32) >> s for each x of 0 to `most`; None
-    if there is none.
+    """Return a factor f of 32 bits and a shift s with x // divisor == (x * f >> 32) >> s for all x from 0 to `most`;
+    None if there is none.
 
     f exceeds 2^(32 + s) / divisor by e / divisor, where e < divisor. So the product is too large by less than
     1 / divisor, and no quotient changes, where e * x < 2^(32 + s).
@@ -27,7 +27,7 @@ def find_reciprocal(divisor: int, most: int) -> tuple[int, int] | None:
 
 
 def emit_division_by_reciprocal(x: Reg, factor: int, shift: int, builder: Builder) -> Reg:
-    """Emit an unsigned quotient by a constant, as `find_reciprocal` gives it. The assembler would divide by a constant as
+    """Emit an unsigned quotient by a constant, with what `find_reciprocal` returns for it. The assembler would divide as
     by any number, in some twenty instructions."""
     _, high = builder.new_registers("b32", 2)
     builder.emit("mov.b64", Vector((_, high)), builder.create("b64", "mul.wide.u32", x, Imm(factor)))
