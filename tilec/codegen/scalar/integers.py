@@ -27,8 +27,8 @@ def find_reciprocal(divisor: int, most: int) -> tuple[int, int] | None:
 
 
 def emit_division_by_reciprocal(x: Reg, factor: int, shift: int, builder: Builder) -> Reg:
-    """Emit an unsigned quotient by a constant, with what `find_reciprocal` returns for it. The assembler would divide as
-    by any number, in some twenty instructions."""
+    """Emit an unsigned quotient by a constant, with what `find_reciprocal` returns for it. The assembler would divide
+    as by any number, in some twenty instructions."""
     _, high = builder.new_registers("b32", 2)
     builder.emit("mov.b64", Vector((_, high)), builder.create("b64", "mul.wide.u32", x, Imm(factor)))
     return builder.create("b32", "shr.u32", high, Imm(shift)) if shift else high
