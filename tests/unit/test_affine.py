@@ -15,6 +15,7 @@ from tilec.ir.affine import (
     Interval,
     add_exprs,
     affine_form,
+    join_quotients,
     resolve_quotients,
     scale_expr,
     value_interval,
@@ -251,3 +252,31 @@ def test_quotients_that_ranges_decide() -> None:
     assert show_expr(resolve_quotients(Binary("floormod", inside, int32_const(32), INT32), RANGES)) == "x + 16"
     beyond = Binary("floordiv", add_exprs(X, int32_const(17)), int32_const(32), INT32)
     assert resolve_quotients(beyond, RANGES) is beyond
+
+
+def quotient(op: BinaryOp, a: Expr, by: int) -> Expr:
+    return Binary(op, a, int32_const(by), INT32)
+
+
+@given(st.sampled_from([3, 4, 28]), st.sampled_from([5, 7, 16]), st.integers(-40, 40), st.integers(-200, 2000))
+def test_the_parts_of_a_number_are_joined_to_it(inner: int, outer: int, constant: int, x: int) -> None:
+    number = add_exprs(X, int32_const(constant))
+    row = quotient("floormod", quotient("floordiv", number, inner), outer)
+    image, column = quotient("floordiv", number, inner * outer), quotient("floormod", number, inner)
+    terms: dict[Expr, int] = {}
+    total = 0
+    for index, stride in ((image, 8 * inner * outer), (row, 8 * inner), (column, 8)):
+        form = affine_form(index)
+        total += form.constant * stride
+        for atom, coefficient in form.terms:
+            terms[atom] = terms.get(atom, 0) + coefficient * stride
+    total += join_quotients(terms)
+    assert {atom: c for atom, c in terms.items() if c} == {X: 8}
+    assert total == 8 * constant
+
+
+def test_only_parts_that_belong_together_are_joined() -> None:
+    parts = {quotient("floormod", X, 28): 8, quotient("floordiv", X, 14): 8 * 28, quotient("floordiv", Y, 28): 8 * 28}
+    terms = dict(parts)
+    assert join_quotients(terms) == 0
+    assert terms == parts

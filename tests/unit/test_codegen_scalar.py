@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from stages import advanced, work_on
 
+from tilec.codegen.scalar.integers import find_reciprocal
 from tilec.driver.emulation import emulate
 from tilec.interp import run as interp
 from tilec.ir.elements import decode_values, encode_values
@@ -238,3 +239,16 @@ def test_every_function_is_tried() -> None:
 
 def test_powers() -> None:
     agree(Call("pow", (POSITIVE, Const(1.5, FLOAT32)), FLOAT32), tolerance=1e-4)
+
+
+@given(st.integers(2, (1 << 32) - 1), st.integers(0, (1 << 32) - 1), st.data())
+def test_a_reciprocal_divides_every_number_up_to_the_most(divisor: int, most: int, data: st.DataObject) -> None:
+    found = find_reciprocal(divisor, most)
+    if found is None:
+        assert most >= 1 << 31, "every divisor of numbers of 31 bits has one"
+        return
+    factor, shift = found
+    assert factor < 1 << 32
+    near = {0, most, most // divisor * divisor, max(most // divisor * divisor - 1, 0)}
+    for x in (*near, data.draw(st.integers(0, most))):
+        assert (x * factor >> 32) >> shift == x // divisor

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilec.codegen.builder import Builder
 from tilec.codegen.scalar.scalar import Scalars
 from tilec.ir import tile, warp
-from tilec.ir.affine import Affine, add_exprs, affine_form, scale_expr
+from tilec.ir.affine import Affine, add_exprs, affine_form, join_quotients, scale_expr
 from tilec.ir.groups import WARPGROUP_THREADS
 from tilec.ir.layout import SharedLayout
 from tilec.ir.types import INT32
@@ -111,6 +111,7 @@ class Addresses:
             constant += form.constant * stride
             for atom, coefficient in form.terms:
                 terms[atom] = terms.get(atom, 0) + coefficient * stride
+        constant += join_quotients(terms)
         beyond = constant // MAX_OFFSET * MAX_OFFSET
         moving = tuple((atom, coefficient) for atom, coefficient in terms.items() if coefficient)
         for index, length in reversed(rows):

@@ -102,6 +102,42 @@ def _collect_quotient(expr: tile.Binary, form: Affine, by: int, factor: int, ter
     return factor * (constant if is_quotient else left)
 
 
+def join_quotients(terms: dict[tile.Expr, int]) -> int:
+    """Replace each x % d and x // d in `terms`, whose coefficients are c and c · d, by c times the terms of x, and
+    return what this adds to the constant. So indices into which a number has been divided add up to it again."""
+    quotients = {_quotient_key(atom): atom for atom in terms if _is_quotient(atom)}
+    for rest, coefficient in terms.items():
+        if not _is_quotient(rest) or not isinstance(rest, tile.Binary) or not isinstance(rest.b, tile.Const):
+            continue
+        by = int(rest.b.value)
+        if rest.op != "floormod" or by <= 0 or reads_elements(rest.a):
+            continue
+        wanted = affine_form(_divide_again(rest.a, by))
+        atom = quotients.get(_quotient_key(wanted.terms[0][0])) if len(wanted.terms) == 1 else None
+        if atom is not None and wanted.terms[0][1] == 1 and terms[atom] == coefficient * by:
+            del terms[rest], terms[atom]
+            constant = _collect_terms(rest.a, coefficient, terms) - coefficient * by * wanted.constant
+            return constant + join_quotients(terms)
+    return 0
+
+
+def _quotient_key(expr: tile.Expr) -> object:
+    """Return what equal quotients or remainders have in common, however their dividends are written."""
+    if not isinstance(expr, tile.Binary) or not _is_quotient(expr):
+        return expr
+    form = affine_form(expr.a)
+    return expr.op, expr.b, frozenset(form.terms), form.constant
+
+
+def _divide_again(a: tile.Expr, by: int) -> tile.Expr:
+    """Return a // by; as one division of x where a is x // d, with a constant added or not."""
+    form = affine_form(a)
+    match form.terms:
+        case ((tile.Binary(op="floordiv", a=x, b=tile.Const(value=value), dtype=dtype), 1),) if dtype == INT32:
+            a, by = add_exprs(x, tile.int32_const(form.constant * int(value))), by * int(value)
+    return tile.Binary("floordiv", a, tile.int32_const(by), INT32)
+
+
 def resolve_quotients(expr: tile.Expr, ranges: Mapping[tile.Var, Interval]) -> tile.Expr:
     """Return an index with those quotients and remainders resolved that its variables' ranges decide; itself if none
     is: of (x + 8) // 16 and (x + 8) % 16 for 0 ≤ x < 8, 0 and x + 8.

@@ -43,8 +43,8 @@ def emit_cp_async(op: CpAsync, state: State) -> None:
             values = dict(zip(source.variables, here, strict=True))
             indices = scalars.settle_indices(tuple(tile.substitute_variables(i, values) for i in source.indices))
             inside = [c for i, e in zip(indices, source.buffer.extents, strict=True) for c in scalars.list_bounds(i, e)]
-            if not tile.is_true(source.condition):
-                inside.append(tile.substitute_variables(source.condition, values))
+            # Most conditions say themselves that an index is inside; it is tested once.
+            inside += scalars.list_conditions(tile.substitute_variables(source.condition, values))
             within = [
                 c for d, e in enumerate(layout.shape) if layout.overhangs(d) for c in scalars.list_bounds(here[d], e)
             ]

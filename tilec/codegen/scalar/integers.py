@@ -10,6 +10,30 @@ from tilec.ptx.module import Imm, Reg, Vector
 from tilec.support.diagnostics import InternalError
 
 
+def find_reciprocal(divisor: int, most: int) -> tuple[int, int] | None:
+    """Return a factor f of 32 bits and a shift s with x // divisor == (x * f >> 32) >> s for all x from 0 to `most`;
+    None if there is none.
+
+    f exceeds 2^(32 + s) / divisor by e / divisor, where e < divisor. So the product is too large by less than
+    1 / divisor, and no quotient changes, where e * x < 2^(32 + s).
+    """
+    for shift in range(32):
+        factor = -(-(1 << 32 + shift) // divisor)
+        if factor >= 1 << 32:
+            return None
+        if (factor * divisor - (1 << 32 + shift)) * most < 1 << 32 + shift:
+            return factor, shift
+    return None
+
+
+def emit_division_by_reciprocal(x: Reg, factor: int, shift: int, builder: Builder) -> Reg:
+    """Emit an unsigned quotient by a constant, with what `find_reciprocal` returns for it. The assembler would divide
+    as by any number, in some twenty instructions."""
+    _, high = builder.new_registers("b32", 2)
+    builder.emit("mov.b64", Vector((_, high)), builder.create("b64", "mul.wide.u32", x, Imm(factor)))
+    return builder.create("b32", "shr.u32", high, Imm(shift)) if shift else high
+
+
 def emit_integer_call(fn: str, arguments: Sequence[Reg], builder: Builder) -> Reg:
     """Emit an integer function by name: fns, philox, or a query of a clusterlaunchcontrol answer."""
     match fn:

@@ -15,8 +15,7 @@ from tilec.codegen.builder import (
     get_register_class,
     make_immediate,
 )
-from tilec.codegen.scalar import small_floats
-from tilec.codegen.scalar.integers import emit_integer_call
+from tilec.codegen.scalar import integers, small_floats
 from tilec.codegen.scalar.mathematics import MathFunctions, emit_intrinsic, is_intrinsic
 from tilec.codegen.scalar.warp_functions import emit_warp_function
 from tilec.ir import tile
@@ -209,6 +208,21 @@ class Scalars:
             found.append(tile.Binary("ge", form.without_constant(), tile.int32_const(-form.constant), BOOL))
         return found
 
+    def list_conditions(self, condition: tile.Expr) -> list[tile.Expr]:
+        """Return the parts of a conjunction, without those that the known ranges prove. Those that bound an index are
+        written as by `list_bounds`, so that they are tested once."""
+        match condition:
+            case tile.Binary(op="and", a=a, b=b):
+                return self.list_conditions(a) + self.list_conditions(b)
+            case tile.Binary(op="lt" | "ge" as op, a=a, b=tile.Const(value=value)) if a.dtype == INT32:
+                form = affine_form(a)
+                low, high = self.find_interval(a)
+                if low >= value if op == "ge" else high < value:
+                    return []
+                return [tile.Binary(op, form.without_constant(), tile.int32_const(int(value) - form.constant), BOOL)]
+            case _:
+                return [] if tile.is_true(condition) else [condition]
+
     def test_all(self, conditions: Iterable[tile.Expr]) -> Reg | None:
         """Return a predicate that holds where all conditions do; None if there are none."""
         total: tile.Expr | None = None
@@ -338,8 +352,16 @@ class Scalars:
                 return emit(wide, f"and.b{bits}", x, Imm(divisor - 1))
             shift = "shr.s" if dtype.kind == "int" and self.find_interval(a)[0] < 0 else "shr.u"
             return emit(wide, shift + bits, x, Imm(divisor.bit_length() - 1))
+        least, most = self.find_interval(a)
+        if divisor > 0 and least >= 0 and dtype.bits == 32:
+            reciprocal = integers.find_reciprocal(divisor, int(min(most, integer_range(dtype)[1])))
+            if reciprocal is not None and op == "floordiv":
+                return integers.emit_division_by_reciprocal(x, *reciprocal, self.builder)
+            if reciprocal is not None:
+                quotient = self.get_register(tile.Binary("floordiv", a, b, dtype), read)
+                return emit("b32", "sub.s32", x, emit("b32", "mul.lo.s32", quotient, Imm(divisor)))
         y = self.get_operand(b, read)
-        if dtype.kind == "uint" or (self.find_interval(a)[0] >= 0 and self.find_interval(b)[0] > 0):
+        if dtype.kind == "uint" or (least >= 0 and self.find_interval(b)[0] > 0):
             return emit(wide, ("div.u" if op == "floordiv" else "rem.u") + bits, x, y)
         quotient = emit(wide, f"div.s{bits}", x, y)
         remainder = emit(wide, f"sub.s{bits}", x, emit(wide, f"mul.lo.s{bits}", quotient, y))
@@ -460,7 +482,7 @@ class Scalars:
             return self.ensure_register(self.emit_reinterpret(values[0], args[0].dtype, dtype), dtype)
         if fn in tile.INTEGER_CALLS:
             operands = [self.ensure_register(v, a.dtype) for v, a in zip(values, args, strict=True)]
-            return emit_integer_call(fn, operands, self.builder)
+            return integers.emit_integer_call(fn, operands, self.builder)
         if fn in tile.BIT_COUNTS:
             opcode = f"{'popc' if fn == 'popcount' else 'clz'}.b{args[0].dtype.bits}"
             return self.builder.create("b32", opcode, self.ensure_register(values[0], args[0].dtype))
