@@ -65,7 +65,6 @@ def made(path: str, target: str, constants: dict[str, Any]) -> Build:
 
 
 EXPECTED_WARNINGS = {
-    "rows/prefix_sum": ["barriers-exhausted"],  # between the steps of a scan all threads of a block meet
 }
 
 
