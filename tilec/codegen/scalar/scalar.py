@@ -506,7 +506,8 @@ class Scalars:
     def emit_conversion(self, value: Operand, source: DType, target: DType, rounding: str = "rzi") -> Operand:
         """Emit the conversion of a value to another type; a float becomes the integer towards 0, within range, a NaN 0.
 
-        A float32 value may be rounded another way. Integers are cut to the type's bits; equal types give the value itself.
+        A float32 value may be rounded another way. Integers are cut to the type's bits; equal types give the value
+        itself.
         """
         emit = self.builder.create
         if source == target:

@@ -176,7 +176,7 @@ def check_warpgroup_copies(program: Program) -> Iterator[str]:
 
 
 def check_reductions(program: Program) -> Iterator[str]:
-    """Yield a message for each reduction or scan whose rows lie in lanes of a warp that do not form a butterfly (rule 13)."""
+    """Yield a message for each reduction or scan whose rows lie in lanes that do not form a butterfly (rule 13)."""
     layouts = {b.name: layout for b, layout in program.fragments}
     for role in program.roles:
         for op in warp.walk_operations(role.body):

@@ -412,7 +412,7 @@ class _FragmentSolver:
             # elements.
             first = max(unknown, key=lambda b: (len(b.shape), math.prod(b.shape)))
             vector = widths.choose_fragment_width(first, stmts, self.kernel.threads)
-            most = _find_most_threads_of_row(first, stmts, self.kernel.threads, vector)
+            most = _limit_threads_of_row(first, stmts, self.kernel.threads, vector)
             self.known[first.name] = (row_major_fragment(first.shape, self.kernel.threads, vector, most), first.span)
 
     def fix_layout(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
@@ -621,24 +621,16 @@ class _FragmentSolver:
 
 
 ROW_BYTES = 128
-"""As many bytes of a row as make whole lines of DRAM and of shared memory's banks."""
+"""As many bytes of a row as make a whole line of DRAM, and of the banks of shared memory."""
 
 
-def _find_most_threads_of_row(
-    buffer: tile.Buffer, stmts: Sequence[tile.Stmt], threads: int, vector: int
-) -> int | None:
-    """Return in how many threads a row of a fragment lies at most: few where rows are reduced, which saves shuffles.
-
-    All threads have elements nevertheless, and neighbours read whole lines. None where no rows are reduced.
+def _limit_threads_of_row(buffer: tile.Buffer, stmts: Sequence[tile.Stmt], threads: int, vector: int) -> int | None:
+    """Return in how many threads a row of a fragment may lie: as few as possible if rows are reduced or scanned, which
+    saves shuffles. All threads hold elements nevertheless, and neighbours hold whole lines. None without such rows.
     """
-    import os
-
-    if os.environ.get("WIDE_ROWS"):
-        return None
     last = len(buffer.shape) - 1
-    if last < 1 or not any(
-        isinstance(s, Reduce | Scan) and s.regions[0].buffer.shape == buffer.shape and s.dim == last for s in stmts
-    ):
+    along_rows = (s for s in stmts if isinstance(s, Reduce | Scan) and s.dim == last)
+    if last < 1 or not any(s.source.buffer.shape == buffer.shape for s in along_rows):
         return None
     rows = math.gcd(threads, 1 << (math.prod(buffer.shape[:-1]) - 1).bit_length())
     return max(threads // rows, ROW_BYTES // (vector * buffer.dtype.bytes), 1)

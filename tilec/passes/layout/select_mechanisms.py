@@ -538,9 +538,12 @@ class _MechanismSelector:
                 regions.append(region)
                 continue
             name = f"{region.buffer.name}.{'scanned' if i else 'values'}{len(self.staging)}"
-            whole = cover_buffer(self.add_staging_tile(
-                tile.Buffer(name, get_kept_extents(region), region.buffer.dtype, "fragment", op.span)
-            ), op.span)
+            whole = cover_buffer(
+                self.add_staging_tile(
+                    tile.Buffer(name, get_kept_extents(region), region.buffer.dtype, "fragment", op.span)
+                ),
+                op.span,
+            )
             regions.append(whole)
             if i == 0:
                 before.append(Copy(region, whole, via="registers", span=op.span))
