@@ -55,8 +55,8 @@ def _find_index_variables(op: warp.Operation, tensor: str, write: bool) -> tuple
 
 def _find_shared_tensors(program: warp.Program, fixed: tuple[tile.Var, ...]) -> Iterator[str]:
     """Yield the names of tensors that are read and written, written by several operations, or by one from several
-    threads, and of shared tiles that threads write each for itself. The last of these tensors is one whose iterations do
-    not give each element to one thread. `fixed` are the block indices and scalar parameters."""
+    threads, and of shared tiles that threads write each for itself. The last of these tensors is one whose iterations
+    do not give each element to one thread. `fixed` are the block indices and scalar parameters."""
     yield from _find_tiles_of_threads(program)
     tensors = {p.name for p in program.params if isinstance(p, tile.Buffer)}
     readers: set[str] = set()
