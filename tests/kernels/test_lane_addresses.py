@@ -116,10 +116,13 @@ def test_the_lint_names_the_worst_of_several_statements() -> None:
 
 
 def test_accesses_that_are_alike_are_looked_at_once() -> None:
-    """However often: running sums become nests, the same ones for each."""
+    """However often the same nests stand in a kernel."""
 
     def looked_at(count: int) -> int:
-        sums = "        T.cumsum(S, dim=1)\n" * count
+        sums = "".join(
+            f"        for i, j in T.Parallel(64, 64):\n            S[i, j] += S[i, T.max(j - {step}, 0)]\n"
+            for step in (1, 2, 4, 8, 16, 32) * count
+        )
         text = KERNEL.format(columns=64, index="j", dtype="float32").replace("        T.clear(acc)\n", sums)
         lane_addresses._compute_conflict_factor.cache_clear()
         driver.plan_kernel(SourceFile("k.tl", text), CompileOptions(), driver.Observer())

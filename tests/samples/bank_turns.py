@@ -19,9 +19,6 @@ from tilec.emu.memory.memory import Memory
 Array = np.ndarray[Any, np.dtype[Any]]
 
 ALLOWED = {
-    # Sums that reach back by one, two, four …: no layout serves all steps.
-    "rows/prefix_sum": {("load", 4): 4.0},
-    "rows/top_k_long": {("load", 4): 2.0},
     # Accumulators of float32 on their way out: TMA wants 128-byte rows, of which neighbours share two chunks.
     "gemm/tf32": {("store", 8): 2.0},
     "gemm/split_k": {("store", 8): 2.0},

@@ -17,6 +17,7 @@ from tilec.codegen.builder import Builder, RegisterClass, get_register_class
 from tilec.codegen.elementwise.elementwise import emit_elementwise
 from tilec.codegen.elementwise.local import clear_local, read_local
 from tilec.codegen.elementwise.reduce import emit_reduce
+from tilec.codegen.elementwise.scan import emit_scan
 from tilec.codegen.memory import load_element
 from tilec.codegen.printing import make_local_variables
 from tilec.codegen.scalar.scalar import Scalars
@@ -527,7 +528,8 @@ _EMITTERS: dict[type[warp.Operation], Callable[[Any, State], None]] = {
     warp.Elementwise: emit_elementwise, warp.CpAsync: emit_cp_async, warp.TmaLoad: emit_tma_load,
     warp.TmaStore: emit_tma_store, warp.StoreMatrix: emit_store_matrix, warp.LoadMatrix: emit_load_matrix,
     warp.TransposeMatrix: emit_transpose_matrix,
-    warp.Mma: emit_mma, warp.Wgmma: emit_wgmma, warp.Reduce: emit_reduce, warp.WarpgroupSync: emit_warpgroup_sync,
+    warp.Mma: emit_mma, warp.Wgmma: emit_wgmma, warp.Reduce: emit_reduce, warp.Scan: emit_scan,
+    warp.WarpgroupSync: emit_warpgroup_sync,
     warp.TensorMma: tcgen05.emit_tensor_mma, warp.TensorCopy: tcgen05.emit_tensor_copy,
     warp.TensorLoad: tcgen05.emit_tensor_move, warp.TensorStore: tcgen05.emit_tensor_move,
     warp.TensorWait: tcgen05.emit_tensor_wait, warp.TensorArrive: tcgen05.emit_tensor_arrive,

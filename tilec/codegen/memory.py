@@ -99,6 +99,16 @@ def pack_word(builder: Builder, parts: list[Reg], dtype: DType) -> Reg:
     return word
 
 
+def pack_saturated(builder: Builder, dtype: DType, integers: list[Operand]) -> Reg:
+    """Emit and return a word of two 16-bit or four 8-bit integers, each an integer of 32 bits or the end of the type's
+    range next to it, the first lowest."""
+    opcode = f"cvt.pack.sat.{'s' if dtype.kind == 'int' else 'u'}{dtype.bits}.s32"
+    if dtype.bits == 16:
+        return builder.create("b32", opcode, integers[1], integers[0])
+    upper = builder.create("b32", f"{opcode}.b32", integers[3], integers[2], Imm(0))
+    return builder.create("b32", f"{opcode}.b32", integers[1], integers[0], upper)
+
+
 def pack_f32(scalars: Scalars, dtype: DType, *values: Operand) -> Reg:
     """Emit and return a word of two 16-bit or four 8-bit floats, converted from float32 values, the first lowest."""
     registers = [scalars.ensure_register(v, FLOAT32) for v in values]

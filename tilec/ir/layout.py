@@ -254,14 +254,15 @@ def _power_of_two_up_to(value: int) -> int:
     return 1 << (max(value, 1).bit_length() - 1)
 
 
-def row_major_fragment(shape: tuple[int, ...], threads: int, vector: int) -> Fragment:
+def row_major_fragment(shape: tuple[int, ...], threads: int, vector: int, most: int | None = None) -> Fragment:
     """Return the coalesced layout of a row-major tile: neighbouring threads hold neighbouring runs of `vector`
-    elements. Runs lie along the last dimension, and are halved until they divide it; the rest repeats in registers."""
+    elements. Runs lie along the last dimension, and are halved until they divide it; the rest repeats in registers.
+    With `most`, a row lies in at most so many threads."""
     last = len(shape) - 1
     while shape[last] % vector:
         vector //= 2
     runs = shape[last] // vector
-    across = min(_power_of_two_up_to(threads), 1 << (runs - 1).bit_length())
+    across = min(_power_of_two_up_to(min(threads, most or threads)), 1 << (runs - 1).bit_length())
     while threads % across:
         across //= 2
     registers = [Axis(vector, last, 1), Axis(-(-runs // across), last, vector * across)]

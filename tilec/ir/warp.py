@@ -30,6 +30,7 @@ AnyOperation = (
     | operations.Forever | waits.GridControl | waits.GridSync | operations.Let | operations.LoadMatrix
     | operations.Loop | operations.Mma | waits.NamedBarrier | operations.Pipeline | waits.ProxyFence
     | operations.Reduce | waits.RingAcquire | waits.RingDrain | waits.RingFill | waits.RingRelease | waits.RingWait
+    | operations.Scan
     | waits.SetRegisters | operations.StoreMatrix | waits.TensorArrive | operations.TensorCopy | operations.TensorLoad
     | operations.TensorMma | operations.TensorStore | operations.TmaLoad | operations.TmaStore
     | operations.TransposeMatrix | operations.Trap

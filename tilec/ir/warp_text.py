@@ -179,6 +179,7 @@ _TEXTS: dict[type[Operation], str] = {
     warp.Break: "break",
     warp.TensorCopy: "tcgen05.cp {op.destination.name} = {op.source.name}",
     warp.Reduce: "reduce_{op.kind} {op.destination.name} = {op.source.name} along {op.dim}",
+    warp.Scan: "scan_{op.kind} {op.destination.name} = {op.source.name} along {op.dim}",
     warp.BarSync: "barrier {op.id}, {op.threads} threads",
     warp.WarpgroupSync: "barriers from {op.first} on, one for each warpgroup",
     warp.CpAsyncCommit: "cp_async commit",

@@ -16,7 +16,15 @@ from tilec.codegen.elementwise.pairs import can_pair, emit_float32_pair, emit_pa
 from tilec.codegen.elementwise.read_masks import Path, ranks, read_masks
 from tilec.codegen.elementwise.steps import Assignment, Definition, Output, Step, list_steps, stores_next_element
 from tilec.codegen.elementwise.verify_steps import find_step_violations
-from tilec.codegen.memory import WordPart, extract_part, get_word_format, load_vector, pack_f32, pack_word
+from tilec.codegen.memory import (
+    WordPart,
+    extract_part,
+    get_word_format,
+    load_vector,
+    pack_f32,
+    pack_saturated,
+    pack_word,
+)
 from tilec.codegen.printing import emit_guarded, emit_print
 from tilec.codegen.scalar.scalar import FLOAT_NAMES, ReadElement
 from tilec.codegen.state import State
@@ -25,7 +33,7 @@ from tilec.ir import tile
 from tilec.ir.affine import add_exprs, affine_form, resolve_quotients, row_divisor
 from tilec.ir.layout import Fragment
 from tilec.ir.rewrite import map_expressions
-from tilec.ir.types import BOOL, FLOAT32, DType
+from tilec.ir.types import BOOL, FLOAT32, INT32, DType
 from tilec.ir.warp import Elementwise
 from tilec.ops.lowering import VECTOR_BYTES
 from tilec.passes.layout.check_generator_copies import check_generator_nest
@@ -652,6 +660,11 @@ class _Sweep:
             elif len(wide) == per_word == 2:
                 first, second = (self.make_lane(e, run, i) for e, i in wide)
                 words.append(pack_f32(self.scalars, dtype, *emit_float32_pair(first, second, self.scalars)))
+            elif dtype.kind in ("int", "uint") and all(
+                isinstance(e, tile.Cast) and e.a.dtype == FLOAT32 for e, _ in word
+            ):
+                whole = [self.get_operand(tile.Cast(e.a, INT32), run, i) for e, i in word if isinstance(e, tile.Cast)]
+                words.append(pack_saturated(self.builder, dtype, whole))
             elif len(wide) == per_word:
                 words.append(pack_f32(self.state.scalars, dtype, *(self.get_operand(e, run, i) for e, i in wide)))
             else:

@@ -11,7 +11,7 @@ from tilec.ir import tile
 from tilec.ir.affine import add_exprs, scale_expr, value_interval
 from tilec.ir.layout import Fragment
 from tilec.ir.types import BOOL, FLOAT32, INT32, INT64, UINT32, UINT64, DType
-from tilec.ir.warp import Reduce
+from tilec.ir.warp import Reduce, Scan
 from tilec.ops.language.arithmetic import make_identity
 from tilec.ops.reductions.reducer import ACROSS_COPIES
 from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
@@ -51,7 +51,7 @@ def _group_kept_registers(source: Fragment, destination: Fragment, dim: int) -> 
     return kept
 
 
-def _get_working_type(dtype: DType) -> DType:
+def get_working_type(dtype: DType) -> DType:
     """Return the type in which elements are combined: float32 for small floats, 32 bits for small integers."""
     if dtype.is_float:
         return dtype if dtype.bits == 64 else FLOAT32
@@ -59,12 +59,12 @@ def _get_working_type(dtype: DType) -> DType:
     return wide[dtype.kind, dtype.bits == 64]
 
 
-def _emit_combine(op: Reduce, state: State, a: Operand, b: Operand) -> Reg:
-    """Emit the operation that combines two partial results of the reduction."""
-    dtype = _get_working_type(op.source.dtype)
+def emit_combine(op: Reduce | Scan, state: State, a: Operand, b: Operand) -> Reg:
+    """Emit the operation that combines two partial results of a reduction or scan."""
+    dtype = get_working_type(op.source.dtype)
     spelled = f"{'f' if dtype.is_float else 's' if dtype.kind == 'int' else 'u'}{dtype.bits}"
     rounded = ".rn" if dtype.is_float else ""
-    nan = ".NaN" if op.propagates_nan else ""
+    nan = ".NaN" if isinstance(op, Reduce) and op.propagates_nan else ""
     opcode = {
         "sum": f"add{rounded}.{spelled}", "abssum": f"add{rounded}.{spelled}", "max": f"max{nan}.{spelled}",
         "absmax": f"max{nan}.{spelled}", "min": f"min{nan}.{spelled}", "bitand": f"and.b{dtype.bits}",
@@ -75,17 +75,17 @@ def _emit_combine(op: Reduce, state: State, a: Operand, b: Operand) -> Reg:
 
 def _reduce_registers(op: Reduce, state: State, layout: Fragment, registers: list[int]) -> Reg:
     """Emit the combination of these registers of a thread as a tree, and return the result."""
-    values = [_load_element(op, state, layout, r) for r in registers]
+    values = [load_element(op, state, layout, r) for r in registers]
     while len(values) > 1:
-        paired = [_emit_combine(op, state, values[i], values[i + 1]) for i in range(0, len(values) - 1, 2)]
+        paired = [emit_combine(op, state, values[i], values[i + 1]) for i in range(0, len(values) - 1, 2)]
         values = paired + values[len(paired) * 2 :]
     return values[0]
 
 
-def _load_element(op: Reduce, state: State, layout: Fragment, register: int) -> Reg:
+def load_element(op: Reduce | Scan, state: State, layout: Fragment, register: int) -> Reg:
     """Emit the load of an element and return it in the working type: its absolute value in abs reductions, the identity
     outside the tensor."""
-    dtype = _get_working_type(op.source.dtype)
+    dtype = get_working_type(op.source.dtype)
     cls = get_register_class(dtype)
     value: Operand = state.fragments[op.source.name][register]
     if op.source.dtype.is_float and op.source.dtype.bits < 32:
@@ -110,8 +110,8 @@ def _reduce_across_lanes(op: Reduce, state: State, layout: Fragment, value: Reg)
     for axis in layout.threads:
         step = below
         while axis.dim == op.dim and step < min(below * axis.size, 32):
-            other = _exchange_with_lane(value, step, _get_working_type(op.source.dtype), state)
-            value = _emit_combine(op, state, value, other)
+            other = _exchange_with_lane(value, step, get_working_type(op.source.dtype), state)
+            value = emit_combine(op, state, value, other)
             step *= 2
         below *= axis.size
     return value
@@ -140,31 +140,31 @@ def _reduce_across_warps(op: Reduce, state: State, layout: Fragment, partial: di
     """
     assert op.scratch is not None
     threads = state.role.threads
-    cls = get_register_class(_get_working_type(op.source.dtype))
+    cls = get_register_class(get_working_type(op.source.dtype))
     place = {d: i for i, d in enumerate(partial)}
     for d, value in partial.items():
-        state.builder.emit(f"st.shared.{cls}", _address_scratch(op, state, tile.THREAD, place[d] * threads), value)
+        state.builder.emit(f"st.shared.{cls}", address_scratch(op, state, tile.THREAD, place[d] * threads), value)
     state.builder.emit("bar.sync", Imm(state.barrier_id), Imm(threads))
-    others = list(_list_row_mates(layout, op.dim))
+    others = list(list_row_mates(layout, op.dim))
     result = {}
     for d, i in place.items():
         total: Reg | None = None
         for mate in others:  # the same order in every warp, so that all get the same sum
-            value = state.builder.create(cls, f"ld.shared.{cls}", _address_scratch(op, state, mate, i * threads))
-            total = value if total is None else _emit_combine(op, state, total, value)
+            value = state.builder.create(cls, f"ld.shared.{cls}", address_scratch(op, state, mate, i * threads))
+            total = value if total is None else emit_combine(op, state, total, value)
         assert total is not None
         result[d] = total
     return result
 
 
-def _address_scratch(op: Reduce, state: State, thread: tile.Expr, first: int) -> Address:
-    """Return the shared-memory address of a thread's word in the reduction's scratch, from word `first` on."""
+def address_scratch(op: Reduce | Scan, state: State, thread: tile.Expr, first: int) -> Address:
+    """Return the shared-memory address of a thread's word in the scratch, from word `first` on."""
     assert op.scratch is not None
     byte = scale_expr(add_exprs(thread, tile.int32_const(first)), max(op.source.dtype.bytes, 4))
     return state.addresses.address_shared_element(op.scratch, (byte,), ())
 
 
-def _list_row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
+def list_row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
     """Return the indices, one per warp, of the threads that hold parts of this thread's row."""
     digits: list[tuple[int, int, int]] = []  # (weight, size, lane part's size)
     below = 1
@@ -194,10 +194,10 @@ def _write_result(op: Reduce, state: State, register: int, value: Reg) -> None:
     if not op.clear:
         before: Operand = state.scalars.widen(target, dtype) if is_small_float else target
         if op.kind == "absmax" and dtype.kind != "uint":
-            wide = _get_working_type(dtype)
+            wide = get_working_type(dtype)
             opcode = f"abs.{'f' if wide.is_float else 's'}{wide.bits}"
             before = state.builder.create(get_register_class(wide), opcode, before)
-        value = _emit_combine(op, state, before, value)
+        value = emit_combine(op, state, before, value)
     result = state.scalars.narrow(value, dtype) if is_small_float else value
     if not dtype.is_float and dtype.bits < 32:
         result = state.scalars.wrap_integer(value, dtype)

@@ -289,6 +289,10 @@ class Scalars:
                 return self.emit_call(fn, args, expr.dtype, read)
             case tile.Ptx():
                 return emit_ptx(expr, [self.get_register(a, read) for a in expr.args], self.builder)
+            case tile.Cast(a=tile.Call(fn=fn, args=(a,), dtype=of), dtype=to) if (
+                fn in WHOLE_NUMBERS and of == a.dtype == FLOAT32 and to.kind in ("int", "uint")
+            ):
+                return self.emit_conversion(self.get_operand(a, read), FLOAT32, to, WHOLE_NUMBERS[fn])
             case tile.Cast(a=a):
                 return self.emit_conversion(self.get_operand(a, read), a.dtype, expr.dtype)
             case tile.Select(condition=c, then=a, orelse=b):
@@ -521,10 +525,11 @@ class Scalars:
 
     # ---- conversions and choices ----
 
-    def emit_conversion(self, value: Operand, source: DType, target: DType) -> Operand:
+    def emit_conversion(self, value: Operand, source: DType, target: DType, rounding: str = "rzi") -> Operand:
         """Emit the conversion of a value to another type; a float becomes the integer towards 0, within range, a NaN 0.
 
-        Integers are cut to the type's bits; equal types give the value itself.
+        A float32 value may be rounded another way. Integers are cut to the type's bits; equal types give the value
+        itself.
         """
         emit = self.builder.create
         if source == target:
@@ -570,11 +575,12 @@ class Scalars:
                 unordered,
             )
         if source.is_float and target.bits >= 32:
-            return emit(cls, f"cvt.rzi.{to}.{of}", x)
+            return emit(cls, f"cvt.{rounding}.{to}.{of}", x)
         if source.is_float:
             # The conversion saturates to 32 bits; a smaller type has a smaller range.
             low, high = integer_range(target)
-            return emit(cls, "min.s32", emit(cls, "max.s32", emit(cls, f"cvt.rzi.s32.{of}", x), Imm(low)), Imm(high))
+            whole = emit(cls, f"cvt.{rounding}.s32.{of}", x)
+            return emit(cls, "min.s32", emit(cls, "max.s32", whole, Imm(low)), Imm(high))
         if cls != get_register_class(source):
             return self.wrap_integer(emit(cls, f"cvt.s64.{of}" if cls == "b64" else "cvt.u32.u64", x), target)
         return self.wrap_integer(x, target) if target.bits < source.bits or target.kind != source.kind else x
@@ -599,6 +605,10 @@ class Scalars:
             right = self.builder.create("pred", "and.pred", other, self.ensure_register(y, dtype))
             return self.builder.create("pred", "or.pred", left, right)
         return self.builder.create(cls, f"selp.{cls}", x, y, condition)
+
+
+WHOLE_NUMBERS = {"nearbyint": "rni", "floor": "rmi", "ceil": "rpi", "trunc": "rzi"}
+"""Functions to whole floats, each with the rounding of a conversion to an integer that gives the same."""
 
 
 def _is_power_of_two(value: int) -> bool:

@@ -272,6 +272,19 @@ class Reduce(Operation):
     propagates_nan: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Scan(Operation):
+    """Combine each element of a fragment with all before it along a dimension, in `reverse` with all behind it, through
+    `scratch` in shared memory where the row crosses warps. Both fragments have the same layout."""
+
+    source: tile.Buffer
+    destination: tile.Buffer
+    kind: Literal["sum", "max"]
+    dim: int
+    reverse: bool
+    scratch: tile.Buffer | None
+
+
 # ---- structure -------------------------------------------------------------------------------------------------------
 
 

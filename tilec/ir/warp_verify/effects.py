@@ -83,7 +83,9 @@ def effects_without_scalars(op: Operation) -> tuple[set[str], set[str], str | No
             return {s.name}, {d.name}, "tcgen05.ld", set()
         case warp.TensorStore(source=s, destination=d):
             return {s.name}, {d.name}, "tcgen05.st", set()
-        case warp.Reduce(source=s, destination=d, scratch=scratch):
+        case (
+            warp.Reduce(source=s, destination=d, scratch=scratch) | warp.Scan(source=s, destination=d, scratch=scratch)
+        ):
             return {s.name}, {d.name} | ({scratch.name} if scratch else set()), None, set()
         case _:
             assert_never(op)

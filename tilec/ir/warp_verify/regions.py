@@ -55,8 +55,9 @@ def _find_index_variables(op: warp.Operation, tensor: str, write: bool) -> tuple
 
 def _find_shared_tensors(program: warp.Program, fixed: tuple[tile.Var, ...]) -> Iterator[str]:
     """Yield the names of tensors that are read and written, written by several operations, or by one from several
-    threads. The last is one whose iterations do not give each element to one thread. `fixed` are the block indices and
-    scalar parameters."""
+    threads, and of shared tiles that threads write each for itself. The last of these tensors is one whose iterations
+    do not give each element to one thread. `fixed` are the block indices and scalar parameters."""
+    yield from _find_tiles_of_threads(program)
     tensors = {p.name for p in program.params if isinstance(p, tile.Buffer)}
     readers: set[str] = set()
     writers: dict[str, list[warp.Operation]] = {}
@@ -68,6 +69,14 @@ def _find_shared_tensors(program: warp.Program, fixed: tuple[tile.Var, ...]) -> 
     for name, ops in writers.items():
         if name in readers or len(ops) > 1 or not are_disjoint(ops[0], ops[0], name, (True, True), fixed):
             yield name
+
+
+def _find_tiles_of_threads(program: warp.Program) -> Iterator[str]:
+    """Yield the names of shared tiles to which nests store in which each thread acts for itself."""
+    for op in program.operations():
+        if isinstance(op, warp.Elementwise) and op.nest.is_per_thread:
+            stores = (s for s in tile.walk_statements(op.nest.body) if isinstance(s, tile.Store))
+            yield from (s.buffer.name for s in stores if s.buffer.scope == "shared")
 
 
 def _find_loop_variables(program: warp.Program, tensors: frozenset[str]) -> Iterator[str]:

@@ -176,11 +176,11 @@ def check_warpgroup_copies(program: Program) -> Iterator[str]:
 
 
 def check_reductions(program: Program) -> Iterator[str]:
-    """Yield a message for each reduction whose rows lie in lanes of a warp that do not form a butterfly (rule 13)."""
+    """Yield a message for each reduction or scan whose rows lie in lanes that do not form a butterfly (rule 13)."""
     layouts = {b.name: layout for b, layout in program.fragments}
     for role in program.roles:
         for op in warp.walk_operations(role.body):
-            if not isinstance(op, warp.Reduce) or op.source.name not in layouts:
+            if not isinstance(op, warp.Reduce | warp.Scan) or op.source.name not in layouts:
                 continue
             rows: dict[tuple[int, ...], set[int]] = {}
             for thread in range(role.threads):

@@ -1,27 +1,25 @@
-"""T.cumsum, T.cummax: inclusive scans of a tile along one dimension.
-
-They have no code of their own: `expand_scan` rewrites them as nests over two shared tiles. Each nest doubles the number
-of combined elements (Hillis and Steele 1986).
-"""
+"""T.cumsum, T.cummax: inclusive scans of a tile along one dimension."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from functools import partial
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
-from tilec.ir import tile
+from tilec.ir import tile, warp
 from tilec.ir.expr import SMALL_FLOATS
-from tilec.ir.types import BOOL, FLOAT32, INT32
-from tilec.ops.copies.copy import Copy
+from tilec.ir.groups import WARP_THREADS
+from tilec.ir.layout import Fragment
+from tilec.ir.types import BOOL
 from tilec.ops.form import OnChip, verify_same_shape
 from tilec.ops.language.signature import ANNOTATIONS, Call, Parameter, Signature
 from tilec.ops.language.values import show_shape
-from tilec.ops.lowering import LoweringContext
-from tilec.ops.reductions.reduce import get_kept_extents
+from tilec.ops.lowering import Demand, LoweringContext, make_demand
+from tilec.ops.reductions.reduce import get_kept_extents, is_reducible
 from tilec.ops.registry import Environment, Spelling, attach_facet, define_operation, list_move_effects
 from tilec.support import schema
-from tilec.support.diagnostics import InternalError, Label, raise_error
+from tilec.support.diagnostics import Label, raise_error
 from tilec.support.records import dataclass
 
 Kind = Literal["sum", "max"]
@@ -33,6 +31,8 @@ class Scan(tile.TileOp):
 
     name = "scan"
     reaches_regions = False
+    fragments_lie = "its own way"
+    order_is_known = True
     source: OnChip
     destination: OnChip
     dim: Annotated[int, schema.Range(0, 31)]
@@ -90,43 +90,6 @@ def _evaluate_scan(op: Scan, env: Environment) -> None:
     env.write(dst, (np.flip(result, dim) if op.reverse else result).reshape(dst.extent))
 
 
-def expand_scan(op: Scan, allocate: Callable[[tile.Buffer], tile.Buffer]) -> tuple[tile.Stmt, ...]:
-    """Return statements that do the scan in doubling steps, alternating between two shared tiles from `allocate`."""
-    src, dst = op.regions
-    dim, reverse = op.dim, op.reverse
-    kind: tile.BinaryOp = "add" if op.kind == "sum" else "max"
-    # Sums of 16-bit floats are carried in float32.
-    dtype = FLOAT32 if src.buffer.dtype.is_float and src.buffer.dtype.bits < 32 else src.buffer.dtype
-    extents = get_kept_extents(src)
-    here, there = (allocate(tile.Buffer(f"scan{i}", extents, dtype, "shared", op.span)) for i in (0, 1))
-    variables = tuple(tile.Var(f"%s{d}") for d in range(len(extents)))
-    length = extents[dim]
-    body: list[tile.Stmt] = [Copy(src, _make_whole_region(here, op), via="registers", span=op.span)]
-    step = 1
-    while step < length:
-        at = variables[dim]
-        # The index stays inside the tile, since the element is read even where it is not used.
-        by = tile.int32_const(step)
-        if reverse:
-            exists = tile.Binary("lt", at, tile.int32_const(length - step), BOOL)
-            other = tile.Binary("min", tile.Binary("add", at, by, INT32), tile.int32_const(length - 1), INT32)
-        else:
-            exists = tile.Binary("ge", at, by, BOOL)
-            other = tile.Binary("max", tile.Binary("sub", at, by, INT32), tile.int32_const(0), INT32)
-        before = tile.Load(here, (*variables[:dim], other, *variables[dim + 1 :]))
-        mine = tile.Load(here, variables)
-        value = tile.Select(exists, tile.Binary(kind, mine, before, dtype), mine, dtype)
-        body.append(tile.Parallel(variables, extents, (tile.Store(there, variables, value, op.span),), op.span))
-        here, there = there, here
-        step *= 2
-    return (*body, Copy(_make_whole_region(here, op), dst, via="registers", span=op.span))
-
-
-def _make_whole_region(buffer: tile.Buffer, op: Scan) -> tile.Region:
-    """Return all of a buffer as a region, at the scan's place in the source."""
-    return tile.Region(buffer, tuple(tile.int32_const(0) for _ in buffer.shape), buffer.shape, op.span)
-
-
 def _make_spelling(name: str, kind: Kind, what: str) -> Spelling:
     """Make the name T.cumsum or T.cummax; `what` is the combined value in words."""
     return Spelling(
@@ -143,19 +106,71 @@ def _make_spelling(name: str, kind: Kind, what: str) -> Spelling:
     )
 
 
-def _refuse_unexpanded(op: Scan, context: LoweringContext) -> NoReturn:
-    raise InternalError("T.cumsum and T.cummax are expanded before they are priced or lowered")
-
-
 define_operation(
     Scan,
     list_move_effects,
     _evaluate_scan,
     _make_spelling("cumsum", "sum", "the sum of the elements"),
     _make_spelling("cummax", "max", "the maximum of the elements"),
-    demand=_refuse_unexpanded,
-    lower=_refuse_unexpanded,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ScanDigit:
+    """A digit of the scanned dimension: `size` steps of `stride` elements, in registers, or in threads `below`
+    apart."""
+
+    size: int
+    stride: int
+    below: int | None
+
+
+def list_scan_digits(layout: Fragment, dim: int) -> tuple[ScanDigit, ...] | None:
+    """Return the digits of a dimension, the least significant first; None if it cannot be scanned in this layout.
+
+    Each digit has to follow the one below without gaps, and at most one may go across warps.
+    """
+    digits = [ScanDigit(axis.size, axis.stride, None) for axis in layout.registers if axis.dim == dim]
+    below = 1
+    for axis in layout.threads:
+        if axis.dim == dim:
+            lanes = max(min(axis.size, WARP_THREADS // below), 1)
+            digits.append(ScanDigit(lanes, axis.stride, below))
+            digits.append(ScanDigit(axis.size // lanes, axis.stride * lanes, below * lanes))
+        below *= axis.size
+    digits = sorted((digit for digit in digits if digit.size > 1), key=lambda digit: digit.stride)
+    step = 1
+    for digit in digits:
+        if digit.stride != step:
+            return None
+        step *= digit.size
+    across = [digit for digit in digits if digit.below is not None and digit.below >= WARP_THREADS]
+    return tuple(digits) if is_reducible(layout, dim) and len(across) <= 1 else None
+
+
+@attach_facet(Scan, "lower")
+def lower_scan(op: Scan, context: LoweringContext) -> tuple[warp.Operation, ...]:
+    """Lower to one scan of warp IR, with scratch shared memory where a row crosses warps."""
+    source, destination = (r.buffer for r in op.regions)
+    layout = context.fragments[source.name]
+    across = next((d for d in list_scan_digits(layout, op.dim) or () if d.below and d.below >= WARP_THREADS), None)
+    scratch = None
+    if across is not None:
+        # A thread has a total for each run of elements between whose parts no other warp has some.
+        runs = math.prod(a.size for a in layout.registers if a.dim != op.dim or a.stride > across.stride)
+        scratch = context.scratch(max(source.dtype.bytes, 4) * runs * context.threads, op.span)
+    places = (source, destination, op.kind, op.dim, op.reverse, scratch)
+    return (warp.Scan(*places, cursors=context.cursors, span=op.span),)
+
+
+@attach_facet(Scan, "demand")
+def list_scan_demands(op: Scan, context: LoweringContext) -> tuple[Demand, ...]:
+    """Return the demand of a scan: that of a reduction, and a carry for each element."""
+    elements = math.prod(op.source.buffer.shape)
+    return (
+        make_demand("reduce", elements=elements, threads=context.threads),
+        make_demand("elementwise", ops=1, elements=elements, threads=context.threads),
+    )
 
 
 @attach_facet(Scan, "agrees")

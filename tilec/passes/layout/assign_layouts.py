@@ -7,7 +7,7 @@ shared memory (`layout.fragments.convert_layouts`)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -32,6 +32,7 @@ from tilec.ops.placeholder import is_refused, make_refused
 from tilec.ops.products.gemm import Gemm, Policy
 from tilec.ops.reductions.reduce import Reduce, is_reducible
 from tilec.ops.reductions.reducer import ACROSS_COPIES, FinalizeReducer
+from tilec.ops.reductions.scan import Scan, list_scan_digits
 from tilec.passes.layout.element_accesses import find_element_accesses
 from tilec.passes.layout.fragments import dimensions, reducer_layout, vector_widths as widths
 from tilec.passes.layout.fragments.convert_layouts import (
@@ -416,7 +417,8 @@ class _FragmentSolver:
             # elements.
             first = max(unknown, key=lambda b: (len(b.shape), math.prod(b.shape)))
             vector = widths.choose_fragment_width(first, stmts, self.kernel.threads)
-            self.known[first.name] = (row_major_fragment(first.shape, self.kernel.threads, vector), first.span)
+            most = _limit_threads_of_row(first, stmts, self.kernel.threads, vector)
+            self.known[first.name] = (row_major_fragment(first.shape, self.kernel.threads, vector, most), first.span)
 
     def fix_layout(self, buffer: tile.Buffer, layout: Fragment, stmt: tile.Stmt) -> None:
         """Record the layout of a buffer that has none yet; raise `LayoutConflict` if it has a different one."""
@@ -470,6 +472,12 @@ class _FragmentSolver:
                         buffer = stmt.regions[0].buffer
                         raise LayoutConflict(stmt, buffer, self.known[buffer.name][1])
                     self.fix_layout(stmt.regions[1].buffer, self.reduce_layout(stmt, source), stmt)
+            case Scan():
+                source = self.get(stmt.regions[0].buffer)
+                if source is not None and list_scan_digits(source, stmt.dim) is None:
+                    buffer = stmt.regions[0].buffer
+                    raise LayoutConflict(stmt, buffer, self.known[buffer.name][1])
+                self.spread_over_copy(stmt)
             case FinalizeReducer():
                 parts = self.get(stmt.regions[0].buffer)
                 if parts is not None:
@@ -615,6 +623,22 @@ class _FragmentSolver:
         self.fix_nest_layout(
             nest, uses, next((s for s in swept if all(dimensions.is_projection(s, *use) for use in known)), swept[0])
         )
+
+
+ROW_BYTES = 128
+"""As many bytes of a row as make a whole line of DRAM, and of the banks of shared memory."""
+
+
+def _limit_threads_of_row(buffer: tile.Buffer, stmts: Sequence[tile.Stmt], threads: int, vector: int) -> int | None:
+    """Return in how many threads a row of a fragment may lie: as few as possible if rows are reduced or scanned, which
+    saves shuffles. All threads hold elements nevertheless, and neighbours hold whole lines. None without such rows.
+    """
+    last = len(buffer.shape) - 1
+    along_rows = (s for s in stmts if isinstance(s, Reduce | Scan) and s.dim == last)
+    if last < 1 or not any(s.source.buffer.shape == buffer.shape for s in along_rows):
+        return None
+    rows = math.gcd(threads, 1 << (math.prod(buffer.shape[:-1]) - 1).bit_length())
+    return max(threads // rows, ROW_BYTES // (vector * buffer.dtype.bytes), 1)
 
 
 def _find_required_layout(use: FragmentUse, whole: Fragment) -> Fragment | None:

@@ -33,7 +33,7 @@ from tilec.ops.fill import Fill, build_masked_fill
 from tilec.ops.placeholder import make_refused
 from tilec.ops.products.gemm import Gemm, get_gemm_shape
 from tilec.ops.reductions.reduce import Reduce, get_kept_extents
-from tilec.ops.reductions.scan import Scan, expand_scan
+from tilec.ops.reductions.scan import Scan
 from tilec.ops.synchronisation.cluster_launch import TryCancel
 from tilec.ops.synchronisation.sync import Fence
 from tilec.ops.synchronisation.warpgroups import SetRegisters, WaitWgmma
@@ -273,7 +273,7 @@ class _MechanismSelector:
             case Fill(regions=(part,)) if part.buffer.scope == "fragment" and not part.is_whole:
                 return (build_masked_fill(stmt),)
             case Scan():
-                return expand_scan(stmt, self.get_scan_tile)
+                return self.select_scan(stmt)
             case Fence() if not self.target.has("tma"):
                 return (replace(stmt, via="nothing"),)  # there is no asynchronous proxy
             case WaitWgmma() | SetRegisters() if not stmt.via is not None:
@@ -528,10 +528,28 @@ class _MechanismSelector:
                 after.append(Copy(whole, region, via="registers", span=op.span))
         return *before, op.with_regions(tuple(regions)), *after
 
-    def get_scan_tile(self, buffer: tile.Buffer) -> tile.Buffer:
-        """Return the shared tile for a scan, one for all scans of a shape and type, added to the staging tiles."""
-        name = f"{buffer.name}.{buffer.dtype}.{'x'.join(map(str, buffer.shape))}"
-        return self.add_staging_tile(replace(buffer, name=name))
+    def select_scan(self, op: Scan) -> tuple[tile.Stmt, ...]:
+        """Return a scan on whole fragments, with copies for shared operands and parts of fragments."""
+        before: list[tile.Stmt] = []
+        after: list[tile.Stmt] = []
+        regions = []
+        for i, region in enumerate(op.regions):
+            if region.buffer.scope == "fragment" and region.is_whole:
+                regions.append(region)
+                continue
+            name = f"{region.buffer.name}.{'scanned' if i else 'values'}{len(self.staging)}"
+            whole = cover_buffer(
+                self.add_staging_tile(
+                    tile.Buffer(name, get_kept_extents(region), region.buffer.dtype, "fragment", op.span)
+                ),
+                op.span,
+            )
+            regions.append(whole)
+            if i == 0:
+                before.append(Copy(region, whole, via="registers", span=op.span))
+            else:
+                after.append(Copy(whole, region, via="registers", span=op.span))
+        return *before, op.with_regions(tuple(regions)), *after
 
     def add_staging_tile(self, buffer: tile.Buffer) -> tile.Buffer:
         """Return the shared tile, added to the kernel's staging tiles unless it is one already."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tilec.ir.multicast import BOX_BYTES, SWIZZLE_BYTES
 from tilec.ir.rewrite import rewrite_statements
-from tilec.ir.warp import MBARRIER_BYTES, Operation, Program, Reduce, Role, SharedTile, walk_operations
+from tilec.ir.warp import MBARRIER_BYTES, Operation, Program, Reduce, Role, Scan, SharedTile, walk_operations
 from tilec.passes.memory.live_ranges import align_bytes, place_tiles
 from tilec.passes.memory.shared_limits import format_size_sum
 from tilec.support.diagnostics import Label, raise_error
@@ -57,22 +57,22 @@ def _place_all(program: Program, unswizzled_alignment: int = SWIZZLE_BYTES) -> t
 
 
 def _share_scratch(program: Program) -> Program:
-    """Return the program with one scratch tile, the largest, for all reductions of a role.
+    """Return the program with one scratch tile, the largest, for all reductions and scans of a role.
 
-    `lower.insert_sync` places a barrier between two reductions, as between any two uses of a tile."""
+    `lower.insert_sync` places a barrier between two of them, as between any two uses of a tile."""
     scratch = {
-        role.name: [op.scratch for op in walk_operations(role.body) if isinstance(op, Reduce) and op.scratch]
+        role.name: [op.scratch for op in walk_operations(role.body) if isinstance(op, Reduce | Scan) and op.scratch]
         for role in program.all_roles
     }
     largest = {name: max(tiles, key=lambda tile: tile.bytes) for name, tiles in scratch.items() if tiles}
 
     def replace_scratch(role: Role) -> Role:
-        """Return the role with its largest scratch tile in each of its reductions."""
+        """Return the role with its largest scratch tile in each of its reductions and scans."""
 
         def use_largest(op: Operation) -> Operation:
-            """Return a reduction with the largest scratch tile in place of its own, and any other operation as it
-            is."""
-            if not isinstance(op, Reduce) or op.scratch is None:
+            """Return a reduction or scan with the largest scratch tile in place of its own, and any other operation
+            as it is."""
+            if not isinstance(op, Reduce | Scan) or op.scratch is None:
                 return op
             return replace(op, scratch=largest[role.name])
 

@@ -12,7 +12,7 @@ from tilec.passes.lower.waits.tensor_areas import LoopFrame, build_area, build_l
 from tilec.passes.lower.waits.touches import ReusingTile, build_early_touch, find_touches
 from tilec.support.records import dataclass
 
-MAX_AREAS = 16
+MAX_AREAS = 48
 """The most accesses of a role to one tensor whose areas are compared. With more, the tensor is one area."""
 
 
@@ -73,13 +73,15 @@ def _find_contended_tensors(nodes: tuple[Node, ...]) -> frozenset[str]:
 
 
 def _find_tensors(op: warp.Operation) -> Iterator[tile.Buffer]:
-    """Yield the tensors that threads read by cp.async in an operation, or write in its nest."""
+    """Yield the tensors that threads read by cp.async in an operation, or write in its nest, and the shared tiles to
+    which each thread stores for itself, mostly a few elements at a time."""
     match op:
         case warp.CpAsync(source=source):
             yield source.buffer
         case warp.Elementwise(nest=nest):
+            scopes = ("global", "shared") if nest.is_per_thread else ("global",)
             for stmt in tile.walk_statements(nest.body):
-                if isinstance(stmt, tile.Store) and stmt.buffer.scope == "global":
+                if isinstance(stmt, tile.Store) and stmt.buffer.scope in scopes:
                     yield stmt.buffer
 
 

@@ -84,7 +84,9 @@ def _find_own_touches(op: warp.Operation) -> tuple[tuple[Touch, ...], Queue | No
             return (Touch(s.name, False, "tensor"), Touch(d.name, True)), None
         case warp.TensorStore(source=s, destination=d):
             return (Touch(s.name, False), Touch(d.name, True, "tensor")), None
-        case warp.Reduce(source=s, destination=d, scratch=scratch):
+        case (
+            warp.Reduce(source=s, destination=d, scratch=scratch) | warp.Scan(source=s, destination=d, scratch=scratch)
+        ):
             own = () if scratch is None else (Touch(scratch.name, True),)
             return (Touch(s.name, False), Touch(d.name, True), *own), None
         case _:
