@@ -49,6 +49,13 @@ def _can_read_runs(product: Gemm, kernel: tile.Kernel) -> bool:
 
 
 def _unpacks(nest: tile.Parallel, buffer: tile.Buffer) -> bool:
-    """Return whether a nest computes a fragment from narrower elements in shared memory."""
-    packed = (read for read in find_reads(nest) if read.scope == "shared" and read.dtype.bits < buffer.dtype.bits)
-    return buffer in find_writes(nest) and any(packed)
+    """Return whether a nest computes a fragment from a shared tile with fewer bits for as many rows."""
+    return buffer in find_writes(nest) and any(
+        read.scope == "shared" and not read.dtype.is_float and _count_row_bits(read) < _count_row_bits(buffer)
+        for read in find_reads(nest)
+        if read.shape[:-1] == buffer.shape[:-1]
+    )
+
+
+def _count_row_bits(buffer: tile.Buffer) -> int:
+    return buffer.shape[-1] * buffer.dtype.bits
