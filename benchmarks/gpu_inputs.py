@@ -55,6 +55,7 @@ BY_KERNEL: Mapping[str, Mapping[str, Recipe]] = {
     "samples/gemm/fp8_row_scaled.tl": SCALES,
     "samples/gemm/swiglu.tl": {"gate": normal(1 / 64), "up": normal(1 / 64)},
     "samples/gemm/dequant_int4.tl": {"B": BYTES, "scale": uniform(0.001, 0.004)},
+    "samples/gemm/dequant_split_k.tl": {"B": integers(-(1 << 31), 1 << 31), "scale": uniform(0.001, 0.004), "C": ZERO},
     "samples/gemm/dequant_fp4.tl": {"B": BYTES, "scale": integers(118, 124)},
     "samples/gemm/sparse_2_4.tl": {"places": PLACES},
     "samples/gemm/sparse_tensor_cores.tl": {"E": PLACES},

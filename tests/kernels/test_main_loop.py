@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from harness import SAMPLES, built
 
@@ -11,9 +13,10 @@ from tilec.ptx.parse import parse_module
 IN_FLIGHT = (
     *("gemm", "gemm_bias_relu", "gemm/batched", "gemm/bias_gelu", "gemm/cluster", "gemm/dynamic", "gemm/grouped"),
     *("gemm/fp8_row_scaled", "gemm/int8", "gemm/persistent", "gemm/split_k", "gemm/stream_k", "gemm/swiglu"),
-    *("gemm/tf32", "gemm/transposed", "gemm/gemm_sm100", "gemm/dequant_int4", "gemm/sparse_2_4"),
+    *("gemm/tf32", "gemm/transposed", "gemm/gemm_sm100", "gemm/sparse_2_4"),
 )
 """Those in which nothing but products touches the accumulators meanwhile, or what they read in registers."""
+UNPACKED = Path(__file__).parent / "unpacked_in_shared.tl"
 
 
 def loops(entry: Entry) -> list[tuple[Instruction, ...]]:
@@ -69,8 +72,9 @@ def test_products_that_are_scaled_one_by_one_take_turns(monkeypatch: pytest.Monk
     assert barriers and Imm(1) not in barriers
 
 
-def test_weights_are_unpacked_under_a_product_however_long_it_is() -> None:
-    _, made = built(SAMPLES / "gemm/dequant_int4.tl", "sm_90a", block_M=256)
+@pytest.mark.parametrize("block_M", [128, 256])
+def test_weights_are_unpacked_under_a_product_however_long_it_is(block_M: int) -> None:
+    _, made = built(UNPACKED, "sm_90a", block_M=block_M)
     assert pending(main_loop(made.ptx)) == [1]
 
 

@@ -172,11 +172,11 @@ def count_instructions(expression: str, pattern: str) -> float:
 
 
 def test_a_pair_of_weights_is_gathered_by_few_instructions() -> None:
-    """Two integers take a permutation, a mask and an fma; floats of four bits a shift and a mask more. Seven for
-    16 are addresses."""
+    """Two integers take a permutation, a mask and a sum, and eight a shift; floats of four bits take a shift and a mask
+    more. Seven for 16 are addresses."""
     moves = "and|or|xor|shl|shr|lop3|bfe|prmt|mul.lo|cvt"
     weight = "T.cast((T.int32(N[i // 2]) >> (i % 2 * 4) & 15) - 8, 'float16')"
-    assert count_instructions(weight, moves) < 1.5
-    assert count_instructions(weight, "add.rn|fma.rn") == 0.5
+    assert count_instructions(weight, moves) < 1.6
+    assert count_instructions(weight, "add.rn") == 0.5
     field = FIELDS["four-bit floats"].format(n=NIBBLE, sign=12, rest=9).replace("dtype", "'float16'")
     assert count_instructions(field, moves) < 3

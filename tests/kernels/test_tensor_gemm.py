@@ -193,7 +193,7 @@ def test_all_meet_behind_the_allocation_and_before_its_end() -> None:
 
 def test_what_threads_write_is_fenced() -> None:
     """Before TMA stores it, and before the tensor cores read it."""
-    _, dequantised = built(SAMPLES / "gemm" / "dequant_int4.tl", TARGET, M=128, N=128, K=256)
+    _, dequantised = built(Path(__file__).parent / "unpacked_in_shared.tl", TARGET, M=128, N=128, K=256)
     for made in (in_one_block(columns=64), dequantised):
         lines = made.ptx.split("\n")
         places = [place for place, line in enumerate(lines) if "fence.proxy.async" in line]

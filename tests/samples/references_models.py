@@ -24,9 +24,20 @@ def _(A: Array, B: Array) -> Outputs:
 
 @sample(
     "gemm/dequant_int4", M=64, N=72, K=96, group=32, **SMALL, inputs={"B": integers(0, 256)}, noise=1e-3,
+    also=({"M": 13, "K": 192, "group": 64, "block_M": 16, "block_K": 64},),
 )  # fmt: skip
 def _(A: Array, B: Array, scale: Array, group: int) -> Outputs:
     return {"C": A @ ((_unpacked(B) - 8) * scale.repeat(group, 1)).T}
+
+
+@sample(
+    "gemm/dequant_split_k", M=13, N=72, K=384, group=64, splits=2, block_N=64, block_K=64,
+    inputs={"B": integers(-(1 << 31), 1 << 31)}, noise=1e-3,
+)  # fmt: skip
+def _(A: Array, B: Array, scale: Array, C: Array, group: int) -> Outputs:
+    shifts = np.arange(8) % 2 * 16 + np.arange(8) // 2 * 4
+    weights = (B[..., None] >> shifts & 15).reshape(len(B), -1)
+    return {"C": C + A @ ((weights - 8) * scale.repeat(group, 1)).T}
 
 
 @sample(

@@ -43,7 +43,7 @@ CASES: list[Case] = [
     (KERNELS / "staged_store.tl", "sm_90a", "auto", (("epilogue", "row"), ("tiles", 3), ("N", 768))),
     (SAMPLES / "gemm.tl", "sm_100a", "auto", SHORT),
     (SAMPLES / "gemm" / "gemm_sm100.tl", "sm_100a", "auto", WALK),
-    (SAMPLES / "gemm" / "dequant_int4.tl", "sm_100a", "auto", (("M", 128), ("N", 128), ("K", 256))),
+    (KERNELS / "unpacked_in_shared.tl", "sm_100a", "auto", (("M", 128), ("N", 128), ("K", 256))),
     (KERNELS / "shared.tl", "sm_80", "auto", ()),
     *((KERNELS / "streaming.tl", "sm_90a", "auto", (("trips", 15), (form, True))) for form in ("add", "twice")),
     (KERNELS / "unrolled.tl", "sm_80", "auto", ()),

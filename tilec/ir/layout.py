@@ -349,12 +349,15 @@ def tensor_accumulator(shape: tuple[int, int], threads: int, run: int = 2) -> Fr
     return Fragment(shape, lanes + warpgroups, registers)
 
 
-def operand_a_fragment(accumulator: Fragment, depth: int, element_bytes: int, as_accumulated: bool = False) -> Fragment:
+def operand_a_fragment(
+    accumulator: Fragment, depth: int, element_bytes: int, as_accumulated: bool = False, run: int = 0
+) -> Fragment:
     """Return the register layout of A, M × `depth`, for the mma.sync or wgmma that has this accumulator. Each thread
     holds 4 bytes (or one element) of a row; warps that share rows hold the same. For 16-bit elements it is an
     accumulator's layout. Bytes may be laid out `as_accumulated` too, if the other operand has the matching order along
-    its depth (`accumulated_depth_order`)."""
-    per = max(4 // element_bytes, 1)
+    its depth (`accumulated_depth_order`). With a `run`, each thread of an mma.sync holds so many neighbours of a row: a
+    product sums over the depth in any order, and B is read in the same one."""
+    per = run or max(4 // element_bytes, 1)
     warps = tuple(a if a.dim == 0 else Axis(a.size, -1, 0) for a in accumulator.threads[2:])
     word = (Axis(2, 1, 1), Axis(2, 1, 8)) if as_accumulated else (Axis(per, 1, 1),)
     registers = (*word, Axis(2, 0, 8), Axis(depth // (4 * per), 1, 4 * per), accumulator.registers[3])
@@ -362,10 +365,13 @@ def operand_a_fragment(accumulator: Fragment, depth: int, element_bytes: int, as
     return Fragment((accumulator.shape[0], depth), (*lanes, *warps), registers)
 
 
-def operand_b_fragment(accumulator: Fragment, depth: int, element_bytes: int, transposed: bool) -> Fragment:
+def operand_b_fragment(
+    accumulator: Fragment, depth: int, element_bytes: int, transposed: bool, run: int = 0
+) -> Fragment:
     """Return the register layout of B, `depth` × N or `transposed` N × `depth`, for the mma.sync that has this
-    accumulator. Each thread holds 4 bytes (or one element) along the depth; warps that share columns hold the same."""
-    per = max(4 // element_bytes, 1)
+    accumulator. Each thread holds 4 bytes (or one element) along the depth, or a `run` of elements if A is read in this
+    order; warps that share columns hold the same."""
+    per = run or max(4 // element_bytes, 1)
     k, n = (1, 0) if transposed else (0, 1)
     columns = accumulator.registers[2]
     warps = tuple(Axis(a.size, n, a.stride) if a.dim == 1 else Axis(a.size, -1, 0) for a in accumulator.threads[2:])

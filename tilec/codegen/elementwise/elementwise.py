@@ -137,17 +137,19 @@ class _Sweep:
     def find_run_length(self) -> int:
         """Return how many consecutive registers form a run: neighbours in the last dimension, at most 16.
 
-        It is a word's elements where words are filled, and 1 where an element may read what the previous one stored.
+        It is at least a word's elements where words are filled, and 1 where an element may read what the previous one
+        stored.
         """
+        least = 1
         if self.stored and self.stored[0].buffer.name in self.state.words:
-            return count_per_word(self.stored[0].buffer)
+            least = count_per_word(self.stored[0].buffer)
         if not self.op.nest.is_per_thread and any(s.buffer.scope == "local" for s in self.stored):
             return 1  # an element may read what the previous one has stored there
         first = next((a for a in self.layout.registers if a.size > 1), None)
         last = len(self.layout.shape) - 1
         if first is None or first.dim != last or first.stride != 1:
-            return 1
-        return math.gcd(first.size, 16)
+            return least
+        return max(math.gcd(first.size, 16), least)
 
     # ---- the sweep ----
 

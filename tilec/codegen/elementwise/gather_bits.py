@@ -220,6 +220,7 @@ def _emit_shift(register: Reg, by: int, scalars: Scalars) -> Reg:
 
 # A shift left may become a product, for which other units are free. Four pairs of a word share its shifts.
 _LOGIC, _PERMUTE, _LEFT, _RIGHT, _PRODUCT, _SHARED = 1.0, 1.0, 0.9, 1.3, 0.9, 0.25
+_LIFTED = 0.5  # the factor that scales a lifted value back is moved to a register again and again
 _ENOUGH = 2.0  # no plan for bits of two lanes that have to move takes less
 _Places = tuple[tuple[int, Place], ...]
 
@@ -299,6 +300,7 @@ def _make_plan(
     order = sorted(masks, key=lambda key: abs(key[1]))
     for _, by_bits in order:
         cost += _LOGIC + (_LEFT if by_bits > 0 else _RIGHT if by_bits < 0 else 0)
+    cost += _LIFTED if any(lifted) else 0
     if len(order) == 1 and order[0][1] == 0 and masks[order[0]] == (1 << WORD_BITS) - 1:
         cost -= _LOGIC
     return _Plan(tuple(_Group(*key, masks[key]) for key in order), (lifted[0], lifted[1]), cost)

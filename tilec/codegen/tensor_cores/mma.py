@@ -6,18 +6,28 @@ once k is counted in bytes: an instruction takes 32 bytes of k, a register 4.
 
 from __future__ import annotations
 
-from tilec.codegen.memory import load_element, pack_word
+from collections.abc import Iterator
+
+from tilec.codegen.memory import ZERO, load_element, pack_word
 from tilec.codegen.state import State
 from tilec.codegen.tensor_cores import matrix
+from tilec.codegen.tensor_cores.mma_runs import Step, find_run, load_run_steps
 from tilec.ir.affine import add_exprs, scale_expr
 from tilec.ir.tile import Expr, Region, int32_const
-from tilec.ir.types import FLOAT64
+from tilec.ir.types import FLOAT32, FLOAT64
 from tilec.ir.warp import Cursor, Mma
 from tilec.ptx.module import Operand, Reg, Vector
 
 LANE_OF_8, LANE_OF_16 = matrix.extract_digit(matrix.LANE, 1, 8), matrix.extract_digit(matrix.LANE, 1, 16)
 SECOND_OF_8, SECOND_OF_16 = matrix.extract_digit(matrix.LANE, 8, 2), matrix.extract_digit(matrix.LANE, 16, 2)
 """The lane's number among 8 or 16 lanes, and whether these are the second ones of 16 or 32."""
+ACCUMULATORS = 4
+"""Of a block of 16 × 8 in each thread."""
+IN_FLIGHT = 4
+"""Products of a warp that hide each other's latency: 33 cycles from one to the next that adds to the same sum (H100),
+8 of its own."""
+MOST_CHAINED_BLOCKS, LEAST_CHAINED_STEPS = 2, 8
+"""Sums are split for so few blocks of a warp, and so many steps along k that adding the parts costs little."""
 
 
 def emit_mma(op: Mma, state: State) -> None:
@@ -25,38 +35,65 @@ def emit_mma(op: Mma, state: State) -> None:
     layout = state.layouts[op.c.name]
     rows, columns = layout.registers[3].size, layout.registers[2].size  # in blocks of 16 and of 8
     row, column = matrix.compute_warp_origin(layout, 2)
-    depth = op.a.extent[-2 if op.transpose_a else -1]
-    step = matrix.K_BYTES // op.a.buffer.dtype.bytes
-    dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
     if op.clear:
         matrix.clear_accumulators(op.c, state)
     sums = matrix.get_accumulators(op.c, state)
     count = len(sums) // (rows * columns)
+    run = find_run(op, state)
+    origin, blocks = (row, column), (rows, columns)
+    steps = load_run_steps(op, state, origin, blocks, run) if run else _load_steps(op, state, origin, blocks)
+    chains = [sums, *_start_chains(op, state, rows * columns)]
+    with state.scalars.open_scope():
+        for number, (a, b) in enumerate(steps):
+            for i in range(rows):
+                where = matrix.load_metadata(op, state, add_exprs(row, int32_const(16 * i)), number)
+                for j in range(columns):
+                    first = count * (i * columns + j)
+                    _emit_product(op, state, a[i], b[j], chains[number % len(chains)][first : first + count], where)
+    for chain in chains[1:]:
+        for total, part in zip(sums, chain, strict=True):
+            state.builder.emit("add.rn.f32", total, total, part)
+
+
+def _start_chains(op: Mma, state: State, blocks: int) -> list[tuple[Reg, ...]]:
+    """Emit the zeros of more sums for a product of few blocks and many steps, which would wait for each other; return
+    them.
+    """
+    steps = op.a.extent[-2 if op.transpose_a else -1] * op.a.buffer.dtype.bytes // matrix.K_BYTES
+    if op.c.dtype != FLOAT32 or blocks > MOST_CHAINED_BLOCKS or steps < LEAST_CHAINED_STEPS:
+        return []
+    chains = [state.builder.new_registers("f32", ACCUMULATORS * blocks) for _ in range(IN_FLIGHT // blocks - 1)]
+    for register in (r for chain in chains for r in chain):
+        state.builder.emit("mov.f32", register, ZERO["f32"])
+    return chains
+
+
+def _load_steps(op: Mma, state: State, origin: tuple[Expr, ...], blocks: tuple[int, int]) -> Iterator[Step]:
+    """Yield the operands of each step along k, in registers or loaded by ldmatrix."""
+    (row, column), (rows, columns) = origin, blocks
+    depth = op.a.extent[-2 if op.transpose_a else -1]
+    step = matrix.K_BYTES // op.a.buffer.dtype.bytes
+    dense = 1 if op.metadata is None else 2  # elements of B along k for one of A
     per_step = 2 if op.a.buffer.dtype == FLOAT64 else 4
     factors = (op.a.buffer, op.b.buffer)
     a_registers, b_registers = (matrix.pack_operand(f, state) if f.scope == "fragment" else () for f in factors)
     b_per_step = per_step // 2
-    with state.scalars.open_scope():
-        for k in range(0, depth, step):
-            a: list[tuple[Reg, ...]] = []
-            for i in range(rows):
-                first = per_step * (i * depth + k) // step
-                held = a_registers[first : first + per_step]
-                a.append(held or load_a(op, state, add_exprs(row, int32_const(16 * i)), k))
-            b: list[tuple[Reg, ...]] = []
-            for j in range(0, columns, 2):
-                if b_registers:
-                    firsts = [b_per_step * (i * depth + k) // step for i in range(j, min(j + 2, columns))]
-                    b += [b_registers[first : first + b_per_step] for first in firsts]
-                    continue
-                n, blocks = add_exprs(column, int32_const(8 * j)), min(2, columns - j)
-                parts = [load_b(op, state, n, dense * k + half * step, blocks) for half in range(dense)]
-                b += [tuple(register for part in block for register in part) for block in zip(*parts, strict=True)]
-            for i in range(rows):
-                where = matrix.load_metadata(op, state, add_exprs(row, int32_const(16 * i)), k // step)
-                for j in range(columns):
-                    first = count * (i * columns + j)
-                    _emit_product(op, state, a[i], b[j], sums[first : first + count], where)
+    for k in range(0, depth, step):
+        a: list[tuple[Reg, ...]] = []
+        for i in range(rows):
+            first = per_step * (i * depth + k) // step
+            held = a_registers[first : first + per_step]
+            a.append(held or load_a(op, state, add_exprs(row, int32_const(16 * i)), k))
+        b: list[tuple[Reg, ...]] = []
+        for j in range(0, columns, 2):
+            if b_registers:
+                firsts = [b_per_step * (i * depth + k) // step for i in range(j, min(j + 2, columns))]
+                b += [b_registers[first : first + b_per_step] for first in firsts]
+                continue
+            n, count = add_exprs(column, int32_const(8 * j)), min(2, columns - j)
+            parts = [load_b(op, state, n, dense * k + half * step, count) for half in range(dense)]
+            b += [tuple(register for part in block for register in part) for block in zip(*parts, strict=True)]
+        yield a, b
 
 
 def _emit_product(

@@ -41,6 +41,7 @@ from tilec.passes.layout.fragments.convert_layouts import (
     insert_conversion,
     replace_statement,
 )
+from tilec.passes.layout.fragments.depth_runs import find_depth_run
 from tilec.passes.layout.fragments.irregular_loops import regularise_nest
 from tilec.passes.layout.fragments.loop_layout import build_digit_layout, is_regular
 from tilec.passes.layout.fragments.shift_nests import shift_nest
@@ -456,14 +457,14 @@ class _FragmentSolver:
                 accumulator = self.build_accumulator_layout(stmt)
                 self.fix_exact_layout(c, accumulator, stmt)
                 if b.scope == "fragment":
-                    transposed = stmt.transpose_B
+                    depth, run = b.shape[stmt.transpose_B], find_depth_run(stmt, self.kernel)
                     self.fix_exact_layout(
-                        b, operand_b_fragment(accumulator, b.shape[transposed], b.dtype.bytes, transposed), stmt
+                        b, operand_b_fragment(accumulator, depth, b.dtype.bytes, stmt.transpose_B, run), stmt
                     )
                 if a.scope == "fragment":
-                    as_accumulated = stmt.order is not None
+                    as_accumulated, run = stmt.order is not None, find_depth_run(stmt, self.kernel)
                     self.fix_exact_layout(
-                        a, operand_a_fragment(accumulator, a.shape[1], a.dtype.bytes, as_accumulated), stmt
+                        a, operand_a_fragment(accumulator, a.shape[1], a.dtype.bytes, as_accumulated, run), stmt
                     )
             case Reduce():
                 source = self.get(stmt.regions[0].buffer)

@@ -38,6 +38,7 @@ from tilec.ops.synchronisation.cluster_launch import TryCancel
 from tilec.ops.synchronisation.sync import Fence
 from tilec.ops.synchronisation.warpgroups import SetRegisters, WaitWgmma
 from tilec.passes.layout.fragments.convert_layouts import cover_buffer
+from tilec.passes.layout.fragments.depth_runs import prefers_depth_runs
 from tilec.passes.layout.fragments.warp_partition import partition_warpgroups, partition_warps
 from tilec.passes.layout.mechanisms import kernel_form, legalise, tensor_maps
 from tilec.passes.layout.mechanisms.tensor_memory import check_tensor_copy, check_tensor_sums, move_sums_to_tmem
@@ -593,7 +594,9 @@ class _MechanismSelector:
                 secondary=(Label(a.span, "allocated here"),),
                 help="use float16 operands, or a target that has them: sm_89, sm_90a and later",
             )
-        if self.target.has("wgmma") and (groups := partition_warpgroups(op, self.kernel.threads)):
+        groups = partition_warpgroups(op, self.kernel.threads) if self.target.has("wgmma") else None
+        by_runs = op.wait is None and prefers_depth_runs(op, self.kernel) and partition_warps(op, self.kernel.threads)
+        if groups and not by_runs:
             self.row_accumulators |= {c.name} if groups[1] == 1 else set()
             return "wgmma"
         if op.wait == "wgmma":

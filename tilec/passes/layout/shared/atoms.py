@@ -368,19 +368,29 @@ def _find_nest_accesses(
     layout = nest_layout(nest) if used & fragments.keys() else None
     for stmt, access in found:
         if access.buffer.scope == "shared":
-            dims = None if layout is None else _map_dimensions(nest, access.buffer, access.indices)
-            by_index = _find_direction(access.indices, fastest, along)
-            pattern = by_index if layout is None or dims is None else Sweep(layout, dims)
+            sweep = _find_sweep(nest, access.buffer, access.indices, layout)
+            pattern = sweep or _find_direction(access.indices, fastest, along)
             yield SharedAccess(access.buffer.name, pattern, stmt.span)
 
 
-def _map_dimensions(nest: tile.Parallel, buffer: tile.Buffer, indices: tuple[tile.Expr, ...]) -> tuple[int, ...] | None:
-    """Return the number of the nest variable that is each index; None unless each variable occurs once, in full."""
+def _find_sweep(
+    nest: tile.Parallel, buffer: tile.Buffer, indices: tuple[tile.Expr, ...], layout: Fragment | None
+) -> Sweep | None:
+    """Return the sweep of a nest in this layout over a whole tile, each index a variable or, as `j // 2`, its quotient;
+    None for other indices."""
     place = {var: i for i, var in enumerate(nest.vars)}
-    dims = tuple(place[i] for i in indices if isinstance(i, tile.Var) and i in place)
-    if sorted(dims) != list(range(len(nest.vars))) or len(dims) != len(indices):
+    dims: list[int] = []
+    for index in indices:
+        var, by = index, 1
+        if isinstance(index, tile.Binary) and index.op == "floordiv" and isinstance(index.b, tile.Const):
+            var, by = index.a, int(index.b.value)
+        if layout is None or not isinstance(var, tile.Var) or var not in place:
+            return None
+        layout = layout.grouped(place[var], by)
+        dims.append(place[var])
+    if layout is None or sorted(dims) != list(range(len(nest.vars))):
         return None
-    return dims if tuple(nest.extents[d] for d in dims) == buffer.shape else None
+    return Sweep(layout, tuple(dims)) if tuple(layout.shape[d] for d in dims) == buffer.shape else None
 
 
 def _find_direction(indices: tuple[tile.Expr, ...], fastest: tile.Var, along: AccessPattern) -> AccessPattern:
