@@ -89,12 +89,13 @@ def _reuse_rings(program: Program, unswizzled_alignment: int) -> tuple[dict[str,
     """Return the tiles' offsets, with only `over_rings` tiles reusing memory, and the names whose sizes add up."""
     in_rings = {name for ring in program.rings for name in ring.buffers}
     kept = [t for t in program.shared if not t.over_rings and t.buffer.name not in in_rings]
-    if unswizzled_alignment < SWIZZLE_BYTES:
-        kept.sort(key=lambda tile: not tile.layout.swizzle)
-    placed, begin = _stack_tiles(kept, 0, unswizzled_alignment)
+    # Without a gap in front of the rings, where every byte counts.
+    last = [t for t in kept if unswizzled_alignment < SWIZZLE_BYTES and not t.layout.swizzle]
+    placed, begin = _stack_tiles([t for t in kept if t not in last], 0)
     rings, end = _stack_tiles([t for t in program.shared if t.buffer.name in in_rings], begin)
     over, end_over = _stack_tiles([t for t in program.shared if t.over_rings], begin)
-    return placed | rings | over, frozenset(placed | (over if end_over > end else rings))
+    behind, _ = _stack_tiles(last, max(end, end_over), unswizzled_alignment)
+    return placed | rings | over | behind, frozenset(placed | behind | (over if end_over > end else rings))
 
 
 def _share_memory(program: Program) -> tuple[dict[str, int], frozenset[str]]:
