@@ -66,6 +66,20 @@ def test_padding(keys: int, target: str) -> None:
     agrees(made("padded", target, keys=keys))
 
 
+@pytest.mark.parametrize("keys", [32, 40, 136])
+def test_a_masked_value_may_have_a_name(keys: int) -> None:
+    """As in samples/attention/backward_dq.tl."""
+    value = "T.if_then_else(k * block_N + j < keys, a[i, j] + 1.0, 0.0)"
+    inline = f"d[i, j] = 1.0 + {value}\n"
+    assert inline in SOURCE.text
+    named = SourceFile(KERNEL.name, SOURCE.text.replace(inline, f"v = {value}\n{' ' * 16}d[i, j] = 1.0 + v\n"))
+    options = CompileOptions(target="sm_90a", entry="padded", defines=(("keys", keys),))
+    decisions = driver.plan_kernel(named, options, Observer()).decisions
+    (mask,) = (decision for decision in decisions if decision.what.startswith("mask"))
+    assert mask.chosen == masks("padded", keys=keys)[0].chosen
+    agrees(build_kernel(named, options, Observer()))
+
+
 def consumer(built: Build) -> warp.Role:
     return next(role for role in built.program.roles if role.name == "consumer")
 

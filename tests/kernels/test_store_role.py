@@ -77,6 +77,29 @@ def test_every_trip_count(ring: str, adversary: int | None) -> None:
         np.testing.assert_array_equal(arguments.tensors["Y"], x * np.float16(2) + np.float16(1))
 
 
+@pytest.mark.parametrize("stages", [[0, 0, 0], [0, 1, 1], [0, 1, 2]], ids=str)
+def test_a_schedule_by_hand_leaves_the_role_open(stages: list[int]) -> None:
+    """Stage and order say when a copy is issued, not by which warp."""
+    text = PATH.read_text(encoding="utf-8")
+    by_hand = text.replace("num_stages=versions", f"stage={stages}, order=[0, 1, 2]")
+    assert by_hand != text
+
+    def compile_by_hand(**options: Any) -> Build:
+        return build_kernel(SourceFile(PATH.name, by_hand), CompileOptions(**options), Observer())
+
+    assert roles(compile_by_hand(epilogue_warp=False)) == ["consumer", "producer"]
+    made = compile_by_hand(defines=(("dynamic", True),))
+    assert roles(made) == ["consumer", "producer", "store"]
+    depth = max(ring.depth for ring in made.program.rings)
+    for trips in sorted({0, 1, 2, depth - 1, depth, depth + 1}):
+        x = np.random.default_rng(trips).standard_normal((32 * trips, 128)).astype(np.float16)
+        y, z, sums = np.full_like(x, np.nan), np.full_like(x, np.nan), np.zeros((2, 32), np.float32)
+        for adversary in (None, 0, 1):
+            arguments = emulate.KernelArguments({"X": x, "Y": y, "Z": z, "sums": sums}, {})
+            emulate.emulate_build(made, arguments, options=emulate.RunOptions(adversary=adversary))
+            np.testing.assert_array_equal(arguments.tensors["Y"], x * np.float16(2) + np.float16(1))
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("trips", [1, 3, 15])
 def test_every_form(form: str, trips: int) -> None:

@@ -11,6 +11,7 @@ from tilec.ir.tile import Stmt
 from tilec.ops.synchronisation.sync import is_ordering_statement
 from tilec.passes.loop.build_problem import LoopProblem
 from tilec.passes.memory.shared_limits import refuse_versions
+from tilec.sched.model.roles import has_roles, resolve_roles
 from tilec.sched.problem import Edge
 from tilec.sched.schedule import Schedule
 from tilec.support.diagnostics import RAISE_FIRST, ErrorCollector, Label, raise_error
@@ -20,7 +21,8 @@ def build_manual_schedule(loop: LoopProblem, mistakes: ErrorCollector = RAISE_FI
     """Return the schedule that `stage=` and `order=` state, recording broken dependences; None without these lists.
     Within an interval the statements issue in the given order, each as soon as its predecessors in that order and the
     dependences within the interval allow. The interval is as long as everything else needs. Every tile has num_stages
-    versions, by default max(stage) + 1; a tile that one role fills and reads within one stage has one."""
+    versions, by default max(stage) + 1; a tile that one role fills and reads within one stage has one. Copies to global
+    memory that a store role may issue, it issues."""
     stages, order = loop.loop.stage, loop.loop.order
     if stages is None or order is None:
         return None
@@ -45,19 +47,23 @@ def build_manual_schedule(loop: LoopProblem, mistakes: ErrorCollector = RAISE_FI
         blamed |= {edge.src, edge.dst}
         with mistakes.caught():
             _refuse_order(loop, edge, stages, place)
+    role = tuple(op.roles[-1] if op.roles else None for op in problem.ops) if has_roles(problem) else ()
+    resolved = resolve_roles(problem, role)
+    ops, edges = resolved.ops, (*resolved.edges, *reuses)
     phase = [0] * len(stages)
     next_free = 0  # the cycle from which the next statement may issue
     for op in sequence:
         same_interval = (e for e in edges if e.dst == op and stages[op] + e.distance == stages[e.src] and e.src != op)
-        phase[op] = max([next_free, *(phase[e.src] + e.latency for e in same_interval)])
-        next_free = phase[op] + max([problem.ops[op].issue, *(u.offset + u.cycles for u in problem.ops[op].uses)])
+        begun = min([0, *(use.offset for use in ops[op].uses)])  # what waits before it issues holds its slot as long
+        phase[op] = max([next_free - begun, *(phase[e.src] + e.latency for e in same_interval)])
+        next_free = phase[op] + max([ops[op].issue, *(u.offset + u.cycles for u in ops[op].uses)])
     ii = next_free
     for e in edges:
         crossed = stages[e.dst] + e.distance - stages[e.src]
         if crossed > 0:
             ii = max(ii, -(-(phase[e.src] + e.latency - phase[e.dst]) // crossed))
     start = tuple(s * ii + p for s, p in zip(stages, phase, strict=True))
-    return Schedule(ii, start, tuple(sequence), versions, "given")
+    return Schedule(ii, start, tuple(sequence), versions, "given", role)
 
 
 def _hints_label(loop: LoopProblem, text: str) -> Label:

@@ -122,12 +122,11 @@ class StoreCandidates:
 
 def find_store_candidates(assignment: LayoutAssignment, loop: tile.For, plans: Sequence[RingPlan]) -> StoreCandidates:
     """Return the loop's TMA stores that a store role may issue, by ring, and those that may not, with reasons. Nested
-    pipelined loops, and loops with a manual schedule, have their roles by rule."""
+    pipelined loops have their roles by rule."""
     statements = find_scheduled_statements(loop)
     around = (find_pipelined_loops(other.body) for other in find_pipelined_loops(assignment.kernel.body))
     if (
         assignment.form != "warp_specialised"
-        or loop.stage is not None
         or any(loop is inner for copies in around for inner in copies)
         or any(map(_keeps_warps_together, statements))
     ):

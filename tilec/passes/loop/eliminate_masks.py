@@ -181,8 +181,9 @@ class _ConditionProof:
         for stmt in stmts:
             match stmt:
                 case tile.Bind():
+                    simpler = self.simplify_expr(stmt.value, known)
                     known[stmt.var] = tile.substitute_variables(stmt.value, known)
-                    made.append(stmt)
+                    made.append(replace(stmt, value=simpler))
                 case tile.Store() if stmt.atomic is None:
                     value = self.simplify_expr(stmt.value, known)
                     if value != tile.Load(stmt.buffer, stmt.indices):
