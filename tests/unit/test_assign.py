@@ -52,10 +52,10 @@ def test_what_nothing_fixes_is_coalesced(body: Make) -> None:
     """Runs of 16 bytes of what is copied, though the fragment's own elements are wider."""
     text = 'x = T.alloc_fragment((8, 256), "float32")\nr = T.alloc_fragment((8,), "float32")\n'
     copied = assignment(body(text + "T.copy(X[0, 0], x)\nT.reduce_sum(x, r)", 'X: T.Tensor((8, 256), "float16")'))
-    assert copied.fragments["x"] == row_major_fragment((8, 256), 128, 8)
-    assert copied.fragments["r"].to_canonical() == row_major_fragment((8, 256), 128, 8).project((0,)).to_canonical()
+    assert copied.fragments["x"] == row_major_fragment((8, 256), 128, 8, 16)
+    assert copied.fragments["r"].to_canonical() == row_major_fragment((8, 256), 128, 8, 16).project((0,)).to_canonical()
     alone = assignment(body(text + "T.clear(x)\nT.reduce_sum(x, r)"))
-    assert alone.fragments["x"] == row_major_fragment((8, 256), 128, 4)
+    assert alone.fragments["x"] == row_major_fragment((8, 256), 128, 4, 16)
 
 
 def test_a_nest_without_fragments_is_coalesced(body: Make) -> None:

@@ -28,12 +28,12 @@ def list_decisions(made: driver.Build) -> list[str]:
 
 
 def test_a_few_registers_less_make_room_for_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = build_sample("rows/top_k_long")
-    assert list_decisions(made) == ["2"] and ".minnctapersm 2" in made.ptx
+    made = build_sample("elementwise/gelu")
+    assert list_decisions(made) == ["5"] and ".minnctapersm 5" in made.ptx
     monkeypatch.setattr(row, "MAX_EXCESS", 0)
-    plain = build_sample("rows/top_k_long")
-    assert list_decisions(plain) == [] and ".minnctapersm 1" in plain.ptx
-    assert made.entries[0].registers <= 128 < plain.entries[0].registers and made.entries[0].spill_store_bytes == 0
+    plain = build_sample("elementwise/gelu")
+    assert list_decisions(plain) == [] and ".minnctapersm 5" not in plain.ptx
+    assert made.entries[0].registers <= 48 < plain.entries[0].registers and made.entries[0].spill_store_bytes == 0
 
 
 HEAVY = """
