@@ -84,7 +84,7 @@ BY_KERNEL: Mapping[str, Mapping[str, Recipe]] = {
 """What does not depend on a size."""
 OTHER_PRODUCTS = ("samples/gemm/swiglu.tl", "samples/rows/gemv_transposed.tl")
 """With a K, and without a matrix B."""
-DECODING = tuple(f"samples/attention/{name}.tl" for name in ("decode_split", "mla_decode", "mla_split"))
+DECODING = tuple(f"samples/attention/{name}.tl" for name in ("decode_split", "mla_decode", "mla_seesaw", "mla_split"))
 """With the length of each sequence as a tensor."""
 SCALARS: Mapping[str, Mapping[str, float]] = {
     "samples/attention/varlen.tl": {"tokens": STARTS[-1]},

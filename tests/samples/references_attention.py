@@ -187,14 +187,26 @@ def _(Q: Array, K: Array, V: Array, dO: Array, lse: Array, delta: Array) -> Outp
     return {"dQ": _weights_and_gradients(Q, K, V, dO, lse, delta)[1] @ K}
 
 
+def _attend_latent(Q: Array, Q_rotary: Array, KV: Array, K_rotary: Array, lengths: Array) -> Array:
+    query, keys = np.concatenate([Q, Q_rotary], axis=2), np.concatenate([KV, K_rotary], axis=2)
+    scores = [_scores(query[b], keys[b, :length]) for b, length in enumerate(lengths)]
+    return np.stack([_weighted(s, KV[b, : s.shape[1]]) for b, s in enumerate(scores)])
+
+
 @sample(
     "attention/mla_decode", batch=2, heads=64, longest=100, latent=128, rotary=16,
     inputs={"lengths": lambda generator, shape: np.array([70, 32])}, **BRAIN,
 )  # fmt: skip
 def _(Q: Array, Q_rotary: Array, KV: Array, K_rotary: Array, lengths: Array) -> Outputs:
-    query, keys = np.concatenate([Q, Q_rotary], axis=2), np.concatenate([KV, K_rotary], axis=2)
-    scores = [_scores(query[b], keys[b, :length]) for b, length in enumerate(lengths)]
-    return {"O": np.stack([_weighted(s, KV[b, : s.shape[1]]) for b, s in enumerate(scores)])}
+    return {"O": _attend_latent(Q, Q_rotary, KV, K_rotary, lengths)}
+
+
+@sample(
+    "attention/mla_seesaw", batch=3, heads=64, longest=300, latent=128, rotary=64, feature="wgmma",
+    inputs={"lengths": lambda generator, shape: np.array([300, 64, 129])}, **BRAIN,
+)  # fmt: skip
+def _(Q: Array, Q_rotary: Array, KV: Array, K_rotary: Array, lengths: Array) -> Outputs:
+    return {"O": _attend_latent(Q, Q_rotary, KV, K_rotary, lengths)}
 
 
 @sample(

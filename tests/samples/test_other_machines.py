@@ -17,8 +17,8 @@ ALIKE = {"sm_86": "", "sm_87": "sm_80", "sm_89": "", "sm_103a": "sm_100a", "sm_1
 TILES: dict[str, dict[str, Any]] = {
     "attention/backward_atomic": {"block_M": 64},
     "attention/causal": {"block_N": 64},
-    "attention/mla_decode": {"block_M": 32},
-    "attention/mla_split": {"block_M": 32},
+    "attention/mla_decode": {"block_M": 32, "block_N": 32},
+    "attention/mla_split": {"block_M": 32, "block_N": 32},
     "attention/varlen": {"block_N": 32},
     "models/kda_chunk_backward": {"chunk": 32},
     "gemm/moe_grouped": {"block_N": 128},
