@@ -48,7 +48,7 @@ def test_matrices_transpose_where_they_can(
 def test_attention_of_bytes_transposes_its_values_by_matrices(tmp_path: Path) -> None:
     """Each of eight warps loads and stores 512 bytes at once, 4 times for 128 × 128 values, and reaches no byte alone.
     Of the permutations, 4 a block separate bytes, and 16 pack the weights."""
-    _, made = built(SAMPLES / "flash_attention.tl", "sm_90a", dtype="float8_e4m3fn")
+    _, made = built(SAMPLES / "flash_attention.tl", "sm_90a", dtype="float8_e4m3fn", block_N=128)
     cubin = tmp_path / "kernel.cubin"
     cubin.write_bytes(made.cubin)
     loop = [i.opcode for i in disassembled(cubin).around("QGMMA")]
