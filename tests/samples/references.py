@@ -309,6 +309,11 @@ def _(X: Array) -> Outputs:
     return {"Y": _softmax(X)}
 
 
+@sample("rows/softmax_held", M=3, N=1024, block_N=256, held=3, threads=64)
+def _(X: Array) -> Outputs:
+    return {"Y": _softmax(X)}
+
+
 @sample("rows/softmax_padded", M=6, N=100, block_N=128)
 def _(X: Array) -> Outputs:
     return {"Y": _softmax(X)}
@@ -329,7 +334,7 @@ def _(X: Array, weight: Array) -> Outputs:
     return {"Y": X / np.sqrt((X * X).mean(1, keepdims=True) + 1e-6) * weight}
 
 
-@sample("rows/batch_norm", M=64, N=128, noise=1e-5)
+@sample("rows/batch_norm", M=64, N=128, block_M=32, threads=256, noise=1e-5)
 def _(X: Array, G: Array, B: Array) -> Outputs:
     return {"Y": (X - X.mean(0)) / np.sqrt(X.var(0) + 1e-5) * G + B}
 

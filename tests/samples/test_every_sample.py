@@ -45,6 +45,7 @@ OTHER_SIZES: dict[tuple[str, str], dict[str, Any]] = {
     ("attention/varlen", "sm_100a"): {"block_N": 64},
     ("gemm/pipeline_objects", "sm_100a"): {"tensor_memory": True},
     ("gemm/fp8_block_scaled", "sm_100a"): {"block_M": 64, "block_N": 64},
+    ("rows/softmax_held", "sm_80"): {"N": 81920, "held": 16},
 }
 
 # Relative to a value, one rounding of its type.

@@ -47,6 +47,7 @@ STAPLES = (
     Staple("elementwise/transpose", {"M": 128, "N": 64}),
     Staple("softmax", {"M": 8}),
     Staple("rows/softmax_shared", {"M": 1}),
+    Staple("rows/softmax_held", {"M": 1}),
     Staple("rows/softmax_online", {"M": 1, "N": 16384}, passes=2),
     Staple("rows/layernorm", {"M": 8}),
     Staple("rows/rmsnorm", {"M": 4, "blocks": 2}),
