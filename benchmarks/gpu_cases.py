@@ -157,9 +157,13 @@ def plans() -> Iterator[Plan]:
 
 def tile_of(m: int, n: int, k: int) -> dict[str, int]:
     """A tile that leaves no multiprocessor idle where that can be helped."""
+    if m <= 16:
+        return {"block_M": 16, "block_N": 64, "block_K": 128, "threads": 128, "num_stages": 8}
     if m <= 64:
         return {"block_M": 32, "block_N": 128, "threads": 128, "num_stages": 8}
-    if m * n < 132 * 128 * 256:
+    if m * n < 132 * 128 * 128:
+        return {"block_M": 128, "block_N": 96, "num_stages": 6}
+    if m * n < 120 * 128 * 256:
         return {"block_M": 128, "block_N": 128}
     return {}
 

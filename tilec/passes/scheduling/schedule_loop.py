@@ -8,9 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tilec.analysis.fragment_prefetch import is_wgmma_operation
 from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop
 from tilec.passes.state import Exploration
-from tilec.support.diagnostics import Label, raise_error
+from tilec.support.diagnostics import CompileError, Label, raise_error
 from tilec.support.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -35,12 +36,45 @@ def schedule_loop(
     from tilec.sched.objective import record_given_schedule
 
     manual = build_manual_schedule(loop)
-    solution = (
-        record_given_schedule(loop.problem, manual)
-        if manual is not None
-        else solve_loop(loop, options, budget, exploration)
+    if manual is not None:
+        return PlannedLoop(loop, record_given_schedule(loop.problem, manual))
+    solution = solve_loop(loop, options, budget, exploration)
+    crossing = find_crossing_products(loop, solution.schedule)
+    if not crossing:
+        return PlannedLoop(loop, solution)
+    kept = replace(loop, problem=replace(loop.problem, same_stage=(*loop.problem.same_stage, *crossing)))
+    try:
+        other = solve_loop(kept, options, budget, exploration)
+    except CompileError:
+        return PlannedLoop(loop, solution)
+    exposed = sum(loop.problem.ops[product].latency for product, _ in crossing)
+    return (
+        PlannedLoop(kept, other) if other.schedule.ii <= solution.schedule.ii + exposed else PlannedLoop(loop, solution)
     )
-    return PlannedLoop(loop, solution)
+
+
+def find_crossing_products(loop: LoopProblem, schedule: Schedule) -> tuple[tuple[int, int], ...]:
+    """Return the wgmma products of a loop with the ops that read their results first, if threads read the result of
+    each product, in a later iteration of the scheduled loop; else ().
+
+    The assembler follows no product across the end of an iteration where threads use its accumulator: the wait is then
+    for all products, also those begun since, and none would run beside the threads. So it pays to keep each product
+    and its reader in one stage, unless the interval grows by more than the products take.
+    """
+    readers: dict[int, int] = {}
+    for edge in loop.problem.edges:
+        is_read = edge.distance == 0 and edge.why.startswith("data ")
+        if is_read and is_wgmma_operation(loop.statements[edge.src]):
+            first = min(readers.get(edge.src, edge.dst), edge.dst, key=lambda op: schedule.start[op])
+            readers[edge.src] = first
+    products = [op for op, stmt in enumerate(loop.statements) if is_wgmma_operation(stmt)]
+    crosses = all(
+        op in readers
+        and not is_wgmma_operation(loop.statements[readers[op]])
+        and schedule.stage[op] != schedule.stage[readers[op]]
+        for op in products
+    )
+    return tuple((op, readers[op]) for op in products) if crosses else ()
 
 
 def solve_loop(loop: LoopProblem, options: CompileOptions, budget: Budget, exploration: Exploration | None) -> Solution:
