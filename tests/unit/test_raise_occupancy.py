@@ -67,11 +67,11 @@ def test_the_author_says_how_many_blocks_share_a_multiprocessor(level: Literal[2
 
 
 def test_a_number_of_blocks_that_the_author_gives_is_not_raised() -> None:
-    text = (SAMPLES / "rows/top_k_long.tl").read_text(encoding="utf-8")
+    text = (SAMPLES / "elementwise/gelu.tl").read_text(encoding="utf-8")
     line = next(line for line in text.splitlines() if "with T.Kernel" in line)
-    asked = text.replace(line, f"{line}\n        T.annotate_min_blocks_per_sm(1)")
-    made = driver.build_kernel(SourceFile("top_k_long.tl", asked), OPTIONS, driver.Observer())
-    assert list_decisions(made) == [] and ".minnctapersm 1" in made.ptx and made.entries[0].registers > 128
+    asked = text.replace(line, f"{line}\n        T.annotate_min_blocks_per_sm(4)")
+    made = driver.build_kernel(SourceFile("gelu.tl", asked), OPTIONS, driver.Observer())
+    assert list_decisions(made) == [] and ".minnctapersm 4" in made.ptx and made.entries[0].registers > 48
 
 
 def test_blocks_that_leave_products_no_registers_are_refused() -> None:
@@ -97,7 +97,7 @@ def test_roles_that_move_registers_take_a_multiprocessor_whole() -> None:
 
 
 def test_lower_levels_take_what_the_assembler_gives() -> None:
-    assert ".minnctapersm 1" in build_sample("rows/top_k_long", replace(OPTIONS, opt_level=2)).ptx
+    assert ".minnctapersm 5" not in build_sample("elementwise/gelu", replace(OPTIONS, opt_level=2)).ptx
 
 
 def test_roles_that_share_registers_keep_them() -> None:
