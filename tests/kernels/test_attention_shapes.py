@@ -109,7 +109,9 @@ def test_bytes_stay_in_registers(depth: int, causal: bool, tmp_path: Path) -> No
 
 
 @pytest.mark.weekly
-@pytest.mark.parametrize(("D", "S", "keys", "causal"), [(64, 130, 40, False), (128, 70, 200, True), (128, 70, 200, False)])
+@pytest.mark.parametrize(
+    ("D", "S", "keys", "causal"), [(64, 130, 40, False), (128, 70, 200, True), (128, 70, 200, False)]
+)
 def test_bytes_equal_numpy(D: int, S: int, keys: int, causal: bool) -> None:
     _, made = built(FLASH, "sm_90a", dtype="float8_e4m3fn", heads=1, D=D, S=S, keys=keys, causal=causal)
     found, wanted = computed(made, S, causal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from harness import SAMPLES
 
 from tilec.driver.build import Observer, build_kernel
 from tilec.driver.emulation import emulate
@@ -100,6 +101,16 @@ def test_small_tiles_lie_close_together_where_space_is_short() -> None:
     emulate.emulate_build(made, given)
     a = given.tensors["A"].astype(np.float32)
     np.testing.assert_array_equal(given.tensors["B"], [*a[:4, :64], a[110, :64], a[110, 960:]])
+
+
+def test_small_tiles_lie_behind_the_rings_where_space_is_short() -> None:
+    """Check a kernel that only fits without a gap between its small tiles and the rings behind them."""
+    text = (SAMPLES / "attention" / "mla_decode.tl").read_text(encoding="utf-8")
+    program = build_kernel(SourceFile("mla_decode.tl", text), CompileOptions(target="sm_90a"), Observer()).program
+    small = [tile for tile in program.shared if not tile.layout.swizzle]
+    end = max(tile.offset + tile.bytes for tile in program.shared if tile.layout.swizzle)
+    assert end == sum(tile.bytes for tile in program.shared if tile.layout.swizzle)
+    assert small and all(tile.offset >= end for tile in small)
 
 
 LATE_TILE = """@T.prim_func

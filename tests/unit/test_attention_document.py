@@ -74,7 +74,9 @@ def test_halves_with_a_state_of_their_own(capfd: pytest.CaptureFixture[str]) -> 
 def test_bytes(capfd: pytest.CaptureFixture[str]) -> None:
     said = re.search(r"in step take (\d+) cycles\s+by the schedule", TEXT)
     assert said
-    assert interval(schedule(capfd, "-D", "dtype=float8_e4m3fn", "-D", "block_N=128", "--subtile", "none")) == int(said[1])
+    assert interval(schedule(capfd, "-D", "dtype=float8_e4m3fn", "-D", "block_N=128", "--subtile", "none")) == int(
+        said[1]
+    )
 
 
 def test_bytes_of_a_large_head(capfd: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ def allocate_shared(program: Program, target: Target, switches: EnvironmentSwitc
 
     Tiles lie one after another in program order, those of rings last; tiles that reuse the rings' memory begin where
     these do, and barriers come last. In a kernel that does not fit otherwise, reductions share their scratch, and tiles
-    without a swizzle lie close together. Errors: `shared-memory-overflow`."""
+    without a swizzle lie close together behind the rings. Errors: `shared-memory-overflow`."""
     placed, counted = _place_all(program)
     if switches.unlimited_smem:
         return placed
