@@ -18,9 +18,9 @@ Shape = dict[str, Value]
 WIDE: dict[str, Shape] = {
     "backward_dkdv": {"D": 128},
     "backward_dq": {"D": 128},
-    "backward_atomic": {"D": 128, "block_M": 64},
+    "backward_atomic": {"D": 128},
 }
-"""Heads of 128, and tiles for which there are registers and shared memory then."""
+"""Heads of 128, for which there are registers and shared memory."""
 
 
 @pytest.mark.parametrize("name", WIDE)

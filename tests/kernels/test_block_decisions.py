@@ -150,6 +150,8 @@ def test_no_pairs(path: Path, defines: dict[str, object]) -> None:
         ("models/lightning_indexer", {}, "programmatic dependent launch", "no"),
         # Blocks grow longer along x: every other panel goes backwards, and they end together.
         ("attention/backward_dq", {"S": 8192, "D": 128}, "rasterisation", "panels of 8 rows"),
+        # Warpgroups that take turns gain nothing by parts of tiles.
+        ("attention/backward_dq", {"S": 8192, "heads": 32}, "subtile", "none"),
         # Neighbours along y select the matrix of one expert as a rule: a wave of low panels reads few of its columns.
         (
             "gemm/grouped",

@@ -152,7 +152,7 @@ def test_from_the_third_level_on() -> None:
 @pytest.mark.parametrize(
     ("name", "lengths"),
     [
-        ("attention/backward_dq", {"S": 192}),
+        ("attention/backward_dq", {"S": 192, "block_M": 64, "block_N": 64, "threads": 128}),
         ("attention/window_sink", {"S": 384, "window": 200, "D": 32}),
         ("models/retention", {"batch": 1, "S": 192}),
     ],

@@ -33,7 +33,6 @@ NAMES = sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in F
 OTHER_SIZES: dict[tuple[str, str], dict[str, Any]] = {
     ("flash_attention", "sm_80"): {"block_N": 64},
     ("flash_attention", "sm_100a"): {"block_N": 64},
-    ("attention/backward_atomic", "sm_100a"): {"block_M": 64},
     ("attention/causal", "sm_80"): {"block_N": 64},
     ("attention/causal", "sm_100a"): {"block_N": 64},
     ("attention/mla_decode", "sm_80"): {"block_N": 32},

@@ -15,7 +15,6 @@ ALIKE = {"sm_86": "", "sm_87": "sm_80", "sm_89": "", "sm_103a": "sm_100a", "sm_1
 """These machines, and which one has room for as large tiles. The others have 99 KiB of shared memory for a block."""
 
 TILES: dict[str, dict[str, Any]] = {
-    "attention/backward_atomic": {"block_M": 64},
     "attention/causal": {"block_N": 64},
     "attention/mla_decode": {"block_M": 32, "block_N": 32},
     "attention/mla_split": {"block_M": 32, "block_N": 32},
