@@ -33,6 +33,23 @@ def test_scans_agree(rows: int, columns: int, threads: int, dim: int, kind: str,
     runs(scan(rows, columns, kind, dim, reverse, threads), target)
 
 
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_sums_of_products_are_scanned_where_they_are(dim: int, target: str) -> None:
+    params = 'A: T.Tensor((64, 32), "float16"), B: T.Tensor((32, 64), "float16"), C: T.Tensor((64, 64), "float32")'
+    body = f"""
+a = T.alloc_shared((64, 32), "float16")
+b = T.alloc_shared((32, 64), "float16")
+c = T.alloc_fragment((64, 64), "float32")
+T.copy(A, a)
+T.copy(B, b)
+T.gemm(a, b, c, clear_accum=True)
+T.cumsum(c, dim={dim})
+T.copy(c, C)
+"""
+    runs(kernel(params, body), target)
+
+
 def test_rows_in_warps_are_scanned_without_barriers() -> None:
     assert "bar.sync" not in runs(scan(4, 512), "sm_90a").ptx
 
