@@ -24,8 +24,8 @@ SECOND_OF_8, SECOND_OF_16 = matrix.extract_digit(matrix.LANE, 8, 2), matrix.extr
 ACCUMULATORS = 4
 """Of a block of 16 × 8 in each thread."""
 IN_FLIGHT = 4
-"""Products of a warp that hide each other's latency. On an H200, with two sums in place of one for each of two blocks, a
-product of 16 rows and weights of four bits took 21.5 µs in place of 23.2."""
+"""Products of a warp that hide each other's latency. On an H200, with two sums in place of one for each of two blocks,
+a product of 16 rows and weights of four bits took 21.5 µs in place of 23.2."""
 MOST_CHAINED_BLOCKS, LEAST_CHAINED_STEPS = 2, 8
 """Sums are split for so few blocks of a warp, and so many steps along k that adding the parts costs little."""
 
