@@ -153,13 +153,17 @@ def test_from_the_third_level_on() -> None:
     ("name", "lengths"),
     [
         ("attention/backward_dq", {"S": 192, "block_M": 64, "block_N": 64, "threads": 128}),
-        ("attention/window_sink", {"S": 384, "window": 200, "D": 32}),
-        ("models/retention", {"batch": 1, "S": 192}),
+        ("models/retention", {"batch": 1, "S": 192, "block_M": 64, "threads": 128}),
     ],
 )
 def test_other_loops(name: str, lengths: Shape) -> None:
     built = agrees(SAMPLES / f"{name}.tl", "sm_90a", **{"heads": 1, **lengths})
     assert decision(built) == ("scores (1, 2)", "the compiler")
+
+
+def test_warpgroups_that_run_apart_have_whole_tiles() -> None:
+    built = agrees(SAMPLES / "attention/window_sink.tl", "sm_90a", heads=1, S=384, window=200, D=32)
+    assert decision(built) == ("none", "the compiler")
 
 
 def test_halves_by_hand_are_not_cut_again() -> None:

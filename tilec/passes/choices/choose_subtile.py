@@ -136,7 +136,7 @@ def _compare_splits(
         return make_ruled_question("subtile", "the command line", "--subtile none", as_it_is)
     if requested is None and loop.loop.groups > 1:
         # On an H200 parts made all five kernels slower, by 2 to 27 %, that were predicted to gain from both.
-        gained = "warpgroups take turns: one computes while another multiplies"
+        gained = "its warpgroups run apart: one computes while another multiplies"
         return make_ruled_question("subtile", "the compiler", gained, as_it_is)
 
     def explain_outcome(outcome: Outcome) -> str:
