@@ -18,7 +18,7 @@ from tilec.ir import tile
 from tilec.ir.affine import reads_elements
 from tilec.ir.expr import cast_expr, make_constant
 from tilec.ir.rewrite import map_expressions, map_nested_bodies, map_statements
-from tilec.ir.types import BOOL, FLOAT16, INT32, DType
+from tilec.ir.types import BOOL, INT32, DType
 
 
 def fold_constants(kernel: tile.Kernel) -> tile.Kernel:
@@ -135,7 +135,7 @@ def _simplify_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.
 def _has_exact_reciprocal(value: float, dtype: DType) -> bool:
     """Return True if multiplying by the reciprocal is exact: a power of two that is not near the type's limits."""
     mantissa, exponent = math.frexp(value)
-    return abs(mantissa) == 0.5 and abs(exponent) < (14 if dtype == FLOAT16 else 126) and dtype.bits >= 16
+    return abs(mantissa) == 0.5 and abs(exponent) < 14 and dtype.bits >= 16
 
 
 def _fold_integer_binary(op: str, a: tile.Expr, b: tile.Expr, dtype: DType) -> tile.Expr | None:

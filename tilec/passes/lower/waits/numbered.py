@@ -12,7 +12,7 @@ from tilec.passes.lower.waits.tensor_areas import LoopFrame, build_area, build_l
 from tilec.passes.lower.waits.touches import ReusingTile, build_early_touch, find_touches
 from tilec.support.records import dataclass
 
-MAX_AREAS = 48
+MAX_AREAS = 16
 """The most accesses of a role to one tensor whose areas are compared. With more, the tensor is one area."""
 
 
