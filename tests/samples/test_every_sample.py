@@ -41,6 +41,7 @@ OTHER_SIZES: dict[tuple[str, str], dict[str, Any]] = {
     ("attention/varlen", "sm_100a"): {"block_N": 64},
     ("gemm/pipeline_objects", "sm_100a"): {"tensor_memory": True},
     ("gemm/fp8_block_scaled", "sm_100a"): {"block_M": 64, "block_N": 64},
+    ("gemm/sparse_tensor_cores", "sm_100a"): {"block_M": 128, "threads": 256},
 }
 
 # Relative to a value, one rounding of its type.
@@ -69,11 +70,9 @@ EXPECTED_WARNINGS = {
 }
 
 
-# Whose warps wait for what the schedule takes to be under way: loads through registers (`conv2d`, whose input is
-# gathered); copies by cp.async that are one iteration ahead only; products that the same iteration uses.
+# Whose warps wait for what the schedule takes to be under way: loads through registers; copies by cp.async that are one iteration ahead only; products that the same iteration uses.
 WAITING = {
     ("gemm/gemv", "sm_100a"),
-    ("models/conv2d", "sm_100a"),
     ("models/linear_attention", "sm_80"),
     ("models/linear_attention", "sm_90a"),
     ("models/mamba_chunk_scan", "sm_80"),
