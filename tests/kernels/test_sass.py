@@ -55,13 +55,13 @@ def test_registers_suffice(name: str, target: str, tmp_path: Path) -> None:
 # Sample, and the products in an iteration of its main loop.
 HOPPER = [
     ("gemm", "HGMMA.64x128x16.F32", 4),
-    ("gemm/tf32", "HGMMA.64x128x8.F32.TF32", 4),
+    ("gemm/tf32", "HGMMA.64x256x8.F32.TF32", 4),
     ("gemm_bias_relu", "HGMMA.64x128x16.F32", 4),
-    ("gemm/transposed", "HGMMA.64x128x16.F32", 4),
-    ("gemm/batched", "HGMMA.64x128x16.F32", 4),
-    ("gemm/persistent", "HGMMA.64x128x16.F32", 4),
+    ("gemm/transposed", "HGMMA.64x256x16.F32", 4),
+    ("gemm/batched", "HGMMA.64x256x16.F32", 4),
+    ("gemm/persistent", "HGMMA.64x256x16.F32", 4),
     ("gemm/cluster", "HGMMA.64x256x16.F32.BF16", 4),
-    ("gemm/dynamic", "HGMMA.64x128x16.F32", 4),
+    ("gemm/dynamic", "HGMMA.64x256x16.F32", 4),
 ]
 PER_PRODUCT = 8.75
 """Instructions of the main loop for each product, at most: those of the best peer (`benchmarks/static.py`)."""

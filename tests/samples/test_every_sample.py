@@ -45,6 +45,7 @@ OTHER_SIZES: dict[tuple[str, str], dict[str, Any]] = {
     ("gemm/pipeline_objects", "sm_100a"): {"tensor_memory": True},
     ("gemm/fp8_block_scaled", "sm_100a"): {"block_M": 64, "block_N": 64},
     ("rows/softmax_held", "sm_80"): {"N": 81920, "held": 16},
+    ("gemm/sparse_tensor_cores", "sm_100a"): {"block_M": 128, "threads": 256},
 }
 
 # Relative to a value, one rounding of its type.
@@ -71,11 +72,10 @@ def made(path: str, target: str, constants: dict[str, Any]) -> Build:
 EXPECTED_WARNINGS: dict[str, list[str]] = {}
 
 
-# Whose warps wait for what the schedule takes to be under way: loads through registers (`conv2d`, whose input is
-# gathered); copies by cp.async that are one iteration ahead only; products that the same iteration uses.
+# Whose warps wait for what the schedule takes to be under way: loads through registers; copies by cp.async that are
+# one iteration ahead only; products that the same iteration uses.
 WAITING = {
     ("gemm/gemv", "sm_100a"),
-    ("models/conv2d", "sm_100a"),
     ("models/linear_attention", "sm_80"),
     ("models/linear_attention", "sm_90a"),
     ("models/mamba_chunk_scan", "sm_80"),
