@@ -16,7 +16,7 @@ from tilec.ir.rewrite import rewrite_statements
 def arrive_by_warps(program: warp.Program) -> warp.Program:
     """Let one thread of each warp arrive at every barrier at which only whole warps arrive, and count warps there."""
     names = {b.name for b in program.barriers if all(count % WARP_THREADS == 0 for count in b.counts)}
-    names -= {_find_barrier_of_others(op) for op in program.operations()}
+    names -= {op.barrier.name for op in program.operations() if _arrives_otherwise(op)}
     if not names:
         return program
 
@@ -32,12 +32,14 @@ def arrive_by_warps(program: warp.Program) -> warp.Program:
     return replace(made, barriers=counted)
 
 
-def _find_barrier_of_others(op: warp.Operation) -> str | None:
-    """Return the barrier of the kernel's own at which an operation arrives, but not by all threads of whole warps."""
+def _arrives_otherwise(op: warp.Operation) -> bool:
+    """Return whether an operation arrives at a barrier of the kernel's own, but not by all threads of whole warps."""
     match op:
-        case warp.Arrive(condition=None, by_warps=False, block=None) | warp.ExpectBytes(arrives=False):
-            return None
-        case warp.Arrive() | warp.ExpectBytes() | warp.CopiesArrive() | warp.TensorArrive():
-            return op.barrier.name
+        case warp.Arrive(condition=condition, by_warps=by_warps, block=block):
+            return condition is not None or by_warps or block is not None
+        case warp.ExpectBytes(arrives=arrives):
+            return arrives
+        case warp.CopiesArrive() | warp.TensorArrive():
+            return True
         case _:
-            return None
+            return False
