@@ -1,7 +1,7 @@
 """Arrivals of whole warps at the kernel's own barriers: one thread of each warp arrives for all.
 
-A kernel that divides its work among roles counts threads, as TileLang's kernels do. Arrivals at one barrier are done
-one after the other, 128 for each signal of a warpgroup; a warp's threads may as well wait for one another and arrive
+A kernel that divides its work among roles counts threads, as TileLang's kernels do. Arrivals at one barrier are done one
+after the other, 128 of them for each signal of a warpgroup; a warp's threads may as well wait for one another and arrive
 once. The compiler's own rings do the same (`--arrivals`)."""
 
 from __future__ import annotations
