@@ -17,13 +17,9 @@ GEMM = SAMPLES / "gemm.tl"
 SMALL: dict[str, Value] = {"M": 256, "N": 256, "K": 192, "num_stages": 2}
 
 
-def compiled(
-    file: Path, arrivals: Arrivals, constants: dict[str, Value], target: str = "sm_90a", entry: str | None = None
-) -> Build:
+def compiled(file: Path, arrivals: Arrivals, constants: dict[str, Value], target: str = "sm_90a") -> Build:
     source = SourceFile(file.name, file.read_text(encoding="utf-8"))
-    asked = CompileOptions(
-        target=target, defines=tuple(constants.items()), arrivals=arrivals, cluster=(1, 1, 1), entry=entry
-    )
+    asked = CompileOptions(target=target, defines=tuple(constants.items()), arrivals=arrivals, cluster=(1, 1, 1))
     return build_kernel(source, asked, Observer())
 
 
@@ -71,21 +67,3 @@ def test_blocks_that_share_a_ring_hear_from_one_thread_of_each_warp() -> None:
     assert (ring.by, ring.arrivals) == ("warp", 16)
     assert any(isinstance(op, warp.RingRelease) for op in made.program.operations())
     assert agrees(made, 1)
-
-
-@pytest.mark.parametrize("arrivals", ARRIVALS)
-@pytest.mark.parametrize("name", ["by_tma", "by_threads", "two_consumers"])
-def test_explicit_roles_arrive_by_warps(arrivals: Arrivals, name: str) -> None:
-    """The kernel counts threads; one thread of each warp arrives for all."""
-    made = compiled(Path(__file__).parent / "roles.tl", arrivals, {}, entry=name)
-    counts = {count for array in made.program.barriers for count in array.counts}
-    assert counts <= ({4, 8} if arrivals == "warp" else {128, 256})
-    assert agrees(made, 1)
-
-
-def test_explicit_roles_keep_barriers_of_other_arrivals() -> None:
-    """Copies by cp.async arrive for one thread each."""
-    made = compiled(Path(__file__).parent / "roles.tl", "warp", {}, entry="arriving")
-    arrived = {op.barrier.name for op in made.program.operations() if isinstance(op, warp.CopiesArrive)}
-    assert arrived
-    assert all(set(array.counts) == {128} for array in made.program.barriers if array.name in arrived)

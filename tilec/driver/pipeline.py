@@ -177,7 +177,6 @@ _MAY_DECIDE = require_level(DECIDING_LEVEL, "")
 _FAST_MATH = require_option("--fast-math", lambda options: options.fast_math)
 _MAY_CONTRACT = require_level(0, "--no-fma", fma=True)
 _MAY_SHARE = require_level(0, "--no-shared-reciprocals", shared_reciprocals=True)
-_MAY_ELECT = require_level(0, "--arrivals thread", arrivals="warp")
 _MAY_LIMIT_STAGES = require_level(3, "--no-stages-by-occupancy", stages_by_occupancy=True, schedule=None)
 _MAY_ORDER_ITERATIONS = require_level(3, "--no-stages-by-occupancy", stages_by_occupancy=True)
 _MAY_SPLIT = require_level(3, "--no-split-loops", split_loops=True)
@@ -252,7 +251,6 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("expand-schedules", _LOWER, gives="expand", writes=_PROGRAM),
     Pass("allocate-shared", _LOWER, writes=_PROGRAM),
     Pass("insert-sync", _LOWER, writes=_PROGRAM, shows="warp"),
-    Pass("arrive-by-warps", _LOWER, writes=_PROGRAM, when=_MAY_ELECT, of=_WITH_ROLES),
     Pass("split-loops", _LOWER, writes=_PROGRAM, when=_MAY_SPLIT),
     Pass("insert-programmatic-launch", _LOWER, writes=_PROGRAM, when=_MAY_START_EARLY),
     Lints("lint-warp", _LINTS, gives="warp"),

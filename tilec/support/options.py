@@ -303,8 +303,7 @@ class CompileOptions:
         "The threads that arrive when a role releases a tile: one thread of each warp, or every thread.",
         words=build_word_choices(*ARRIVALS), tuned=True,
     )  # fmt: skip
-    """At the barriers of rings, and at those of explicit roles where whole warps arrive; in rings shared by blocks one
-    thread of each warp arrives in any case."""
+    """At the barriers of rings; in rings shared by blocks one thread of each warp arrives in any case."""
 
     pdl: bool = option_field(
         True, "--pdl",
