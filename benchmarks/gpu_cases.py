@@ -295,7 +295,7 @@ def samples(target: str = TARGET) -> Iterator[tuple[str, Sample, Mapping[str, An
             kind = "sample" if target == TARGET else f"sample for {target}"
             words = (kind, known.path, *(f"{key}={value}" for key, value in more.items()))
             sizes = OTHER_SIZES.get((known.path, "sm_80" if target in OTHER_TARGETS else target), {})
-            yield " ".join(words), known, {**known.constants, **more, **sizes}
+            yield " ".join(words), known, {**sizes, **known.constants, **more}
 
 
 def write_sample(
