@@ -59,7 +59,9 @@ def emit_scan(op: Scan, state: State) -> None:
             if digit.below is None:
                 spans = _scan_registers(op, state, spans, digit)
             elif digit.below < WARP_THREADS:
-                spans = {place: _scan_lanes(op, state, span, digit, is_last) for place, span in spans.items()}
+                spans = {place: _scan_lanes(op, state, span, digit) for place, span in spans.items()}
+                if not is_last:
+                    spans = {place: _share_total(op, state, span, digit) for place, span in spans.items()}
             else:
                 spans = _scan_warps(op, state, spans, digit)
         targets = _map_destination_registers(op, state)
@@ -114,27 +116,31 @@ def _scan_registers(
     return merged
 
 
-def _scan_lanes(op: Scan, state: State, span: _Span, digit: ScanDigit, is_last: bool) -> _Span:
-    """Emit the scan over a digit of the lanes of a warp; the last digit of a row needs no total."""
+def _scan_lanes(op: Scan, state: State, span: _Span, digit: ScanDigit) -> _Span:
+    """Emit the scan over a digit of the lanes of a warp; the total of the row is in the last lane."""
     assert digit.below is not None
     total, step = span.total, 1
     while step < digit.size:
-        other, exists = _shuffle(op, state, total, digit, step * digit.below)
-        total = _select(op, state, emit_combine(op, state, other, total), total, exists)
+        other, exists = _emit_shuffle(op, state, total, digit, step * digit.below)
+        total = _emit_choice(op, state, emit_combine(op, state, other, total), total, exists)
         step *= 2
     ((lone, *others), *further) = (piece.prefixes for piece in span.pieces)
     if not others and not further and span.pieces[0].carry is None:
         pieces: tuple[_Piece, ...] = (_Piece(((lone[0], total),), None),)
     else:
-        before, exists = _shuffle(op, state, total, digit, digit.below)
+        before, exists = _emit_shuffle(op, state, total, digit, digit.below)
         nothing = make_immediate(make_identity(op.kind, get_working_type(op.source.dtype)))
-        pieces = _add_carry(op, state, span, _select(op, state, before, nothing, exists))
-    if not is_last:
-        total, _ = _shuffle(op, state, total, digit, None)
+        pieces = _add_carry(op, state, span, _emit_choice(op, state, before, nothing, exists))
     return _Span(pieces, total)
 
 
-def _shuffle(op: Scan, state: State, value: Reg, digit: ScanDigit, by: int | None) -> tuple[Reg, Reg]:
+def _share_total(op: Scan, state: State, span: _Span, digit: ScanDigit) -> _Span:
+    """Emit the move of a row's total from its last lane to all its lanes."""
+    total, _ = _emit_shuffle(op, state, span.total, digit, None)
+    return _Span(span.pieces, total)
+
+
+def _emit_shuffle(op: Scan, state: State, value: Reg, digit: ScanDigit, by: int | None) -> tuple[Reg, Reg]:
     """Emit a shuffle from the lane `by` lanes before in the scan's direction, or from the last lane of the row for
     None.
 
@@ -170,7 +176,7 @@ def _shuffle(op: Scan, state: State, value: Reg, digit: ScanDigit, by: int | Non
     return builder.create(cls, "mov.b32", move_word(builder.create("b32", "mov.b32", value), exists)), exists
 
 
-def _select(op: Scan, state: State, value: Reg, otherwise: Operand, condition: Reg) -> Reg:
+def _emit_choice(op: Scan, state: State, value: Reg, otherwise: Operand, condition: Reg) -> Reg:
     """Emit the choice of `value` where the condition holds."""
     cls = get_register_class(get_working_type(op.source.dtype))
     return state.builder.create(cls, f"selp.{cls}", value, otherwise, condition)
@@ -202,7 +208,7 @@ def _scan_warps(
                 total = value  # the carry of the first warp is the identity
             else:
                 is_mine = tile.Binary("eq", warp, tile.int32_const(number), BOOL)
-                carry = _select(op, state, total, carry, state.scalars.get_register(is_mine))
+                carry = _emit_choice(op, state, total, carry, state.scalars.get_register(is_mine))
                 total = emit_combine(op, state, total, value)
         assert total is not None and isinstance(carry, Reg)
         scanned[place] = _Span(_add_carry(op, state, span, carry), total)

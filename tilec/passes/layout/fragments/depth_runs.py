@@ -1,4 +1,4 @@
-"""How many neighbours along K a thread holds of an operand of mma.sync that is unpacked into registers.
+"""Count the neighbours along K that a thread holds of an operand of mma.sync that is unpacked into registers.
 
 The instruction gives each thread of a quad two 16-bit elements of every eight, which are one byte of packed weights.
 But a product sums over K in any order: where a thread holds 16 neighbours, it reads their bytes at once, and reads the
@@ -45,10 +45,10 @@ def _can_read_runs(product: Gemm, kernel: tile.Kernel) -> bool:
     stmts = list(tile.walk_statements(kernel.body))
     if sum(isinstance(stmt, tile.TileOp) and buffer in (*find_reads(stmt), *find_writes(stmt)) for stmt in stmts) > 1:
         return False
-    return any(isinstance(stmt, tile.Parallel) and _unpacks(stmt, buffer) for stmt in stmts)
+    return any(isinstance(stmt, tile.Parallel) and _is_unpacked_in(stmt, buffer) for stmt in stmts)
 
 
-def _unpacks(nest: tile.Parallel, buffer: tile.Buffer) -> bool:
+def _is_unpacked_in(nest: tile.Parallel, buffer: tile.Buffer) -> bool:
     """Return whether a nest computes a fragment from a shared tile with fewer bits for as many rows."""
     return buffer in find_writes(nest) and any(
         read.scope == "shared" and not read.dtype.is_float and _count_row_bits(read) < _count_row_bits(buffer)
