@@ -301,8 +301,14 @@ def list_totals(workloads: Sequence[Workload]) -> Iterator[str]:
 
 
 def find_newest() -> Path:
-    """Return the newest file of measured workloads."""
-    return max(RESULTS.glob("*-20??-??-??*/workloads.json"), key=lambda path: path.parent.name.partition("-")[2])
+    """Return the newest file of workloads that were measured with other decisions, too."""
+    files = sorted(RESULTS.glob("*-20??-??-??*/workloads.json"), key=lambda path: path.parent.name.partition("-")[2])
+    return next(file for file in reversed(files) if has_alternatives(file))
+
+
+def has_alternatives(file: Path) -> bool:
+    """Return whether a file of measured workloads has more than one variant of some."""
+    return any(len(case.get("variants", ())) > 1 for case in json.loads(file.read_text(encoding="utf-8"))["cases"])
 
 
 def main(words: Sequence[str] | None = None) -> int:

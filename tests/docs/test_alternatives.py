@@ -66,7 +66,7 @@ ROWS = {
 
 def test_speeds() -> None:
     results = ROOT / "benchmarks" / "results"
-    libraries = json.loads((results / "h200-2026-11-27" / "libraries.json").read_text())
+    libraries = json.loads((results / "h200-2026-11-27-419b0286" / "libraries.json").read_text())
     cases = {case["name"]: case for case in libraries["cases"]}
     tilelang = json.loads((results / "h200-2026-11-26" / "tilelang.json").read_text())
     timed = {one["name"]: one for one in tilelang["results"]}
