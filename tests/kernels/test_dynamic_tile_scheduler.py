@@ -133,7 +133,7 @@ def test_tiles_that_hang_over() -> None:
 
 def test_a_number_of_tiles_that_the_launch_knows() -> None:
     """Fewer than run at once, and more."""
-    built = made(SAMPLES / "gemm" / "dynamic.tl", {"N": 256, "K": 128})
+    built = made(SAMPLES / "gemm" / "dynamic.tl", {"N": 256, "K": 128, "block_N": 128})
     assert asks(built) and built.manifest.blocks({"M": 1025}) == (18, 1, 1)
     for rows in (1, 600):
         assert is_right(built, 1, sizes={"M": rows}), rows

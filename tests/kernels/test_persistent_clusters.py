@@ -88,9 +88,9 @@ def test_a_number_of_tiles_that_the_launch_knows() -> None:
 
 
 def test_clusters_along_an_extent_that_the_launch_knows_are_counted_by_the_launch() -> None:
-    built = made(SAMPLES / "gemm" / "dynamic.tl", (1, 2, 1), N=256, K=128)
+    built = made(SAMPLES / "gemm" / "dynamic.tl", (1, 2, 1), N=256, K=128, block_N=128)
     assert built.manifest.grid[0] == 2 and not isinstance(built.manifest.grid[1], int)
-    along_the_other = made(SAMPLES / "gemm" / "dynamic.tl", (2, 1, 1), N=256, K=128)
+    along_the_other = made(SAMPLES / "gemm" / "dynamic.tl", (2, 1, 1), N=256, K=128, block_N=128)
     assert along_the_other.manifest.grid == (AT_ONCE, 1, 1)
     assert shared(along_the_other) == {"A_shared": "x", "B_shared": ""}
     for rows in (100, 900):  # one pair of tiles for four pairs of blocks, and several for each

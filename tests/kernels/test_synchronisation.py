@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from harness import HERE, agrees, built
 
+from tilec.driver.build import Observer, build_kernel
 from tilec.ir import warp
-from tilec.support.options import Strategy, Value
+from tilec.support.files import read_source
+from tilec.support.options import CompileOptions, Strategy, Value
 
 FORMS: list[tuple[str, Strategy]] = [
     ("sm_80", "auto"),
@@ -54,8 +58,10 @@ def test_a_product_waits_for_a_copy_that_it_does_not_read() -> None:
 
 
 def test_a_store_waits_for_a_product_that_it_does_not_read() -> None:
-    _, plain = built(HERE / "waits.tl", "sm_90a")
-    _, asked = built(HERE / "waits.tl", "sm_90a", sync="all")
+    source = read_source(str(HERE / "waits.tl"))
+    options = CompileOptions(target="sm_90a", epilogue_warp=False)
+    plain = build_kernel(source, options, Observer())
+    asked = build_kernel(source, replace(options, defines=(("sync", "all"),)), Observer())
     orders = [steady(made.program) for made in (plain, asked)]
     assert [ops.index("WgmmaWait") < ops.index("TmaStore") for ops in orders] == [False, True]
 
