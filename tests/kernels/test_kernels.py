@@ -191,6 +191,11 @@ def test_threads_with_the_same_row_share_its_elements(target: str, n: int, eleme
     assert made.ptx.count("red.") == elements
 
 
+def test_doubles_in_registers_are_taken_one_by_one() -> None:
+    """A run along K of an unpacked operand has more elements than a register; a double fills two by itself."""
+    agrees(HERE / "gemm_registers.tl", "sm_80", dtype="float64", accumulator="float64", bK=32)
+
+
 @forms
 def test_softmax_of_a_product(target: str, strategy: Strategy) -> None:
     """Division must not be a subroutine here: a call would serialise the wgmma."""

@@ -25,8 +25,8 @@ def find_run(op: Mma, state: State) -> int:
     held = [part.buffer for part in (op.a, op.b) if part.buffer.scope == "fragment"]
     if len(held) != 1:
         return 0
-    size = state.layouts[held[0].name].registers[0].size
-    return size if size * held[0].dtype.bytes > 4 else 0
+    size, alone = state.layouts[held[0].name].registers[0].size, max(4 // held[0].dtype.bytes, 1)
+    return size if size > alone else 0
 
 
 def load_run_steps(
