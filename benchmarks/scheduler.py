@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tilec.driver import build as driver
@@ -28,10 +29,12 @@ from tilec.sched.solve import solve_problem
 from tilec.sched.text import problems_from_json
 from tilec.sched.verify import find_violations
 from tilec.support import files
+from tilec.support.diagnostics import CompileError
 from tilec.support.options import CompileOptions
 
 RUNS = 3
 SAMPLES = Path(__file__).parents[1] / "samples"
+TARGETS = ("sm_90a", "sm_100a", "sm_80")
 
 
 def timed(problem: Problem) -> tuple[Solution, float, float]:
@@ -67,11 +70,14 @@ def report(problem: Problem, known: int | None) -> bool:
 
 
 def sampled() -> list[tuple[Problem, int | None]]:
-    """The problem of every pipelined loop of the samples, compiled as they stand."""
+    """Return the problem of every pipelined loop of the samples, compiled for the first of `TARGETS` that has them."""
     problems = []
     for path in sorted(SAMPLES.rglob("*.tl")):
-        plan = driver.plan_kernel(files.read_source(str(path)), CompileOptions(), driver.Observer())
-        problems += [(loop.loop.problem, None) for loop in plan.loops]
+        for target in TARGETS:
+            with suppress(CompileError):
+                plan = driver.plan_kernel(files.read_source(str(path)), CompileOptions(target=target), driver.Observer())
+                problems += [(loop.loop.problem, None) for loop in plan.loops]
+                break
     return problems
 
 

@@ -12,11 +12,12 @@ the answer is the best heuristic schedule, with what is proven so far.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 from typing import Literal
 
-from tilec.sched.budget import Budget
+from tilec.sched.budget import WORK_PER_EFFORT, Budget
 from tilec.sched.heuristics import heuristic
 from tilec.sched.lower_bounds.bounds import (
     Bounds,
@@ -48,13 +49,20 @@ _EFFORT_PER_II = 0.5
 _QUICK_EFFORT = 0.02
 _MAX_OPS_FOR_QUICK_EFFORT = 320
 """Larger models skip the quick first try: they take seconds to read, which the solver does not count as effort."""
-_HURRIED_EFFORT = 0.05
-_EFFORT_PER_SWEEP = 4.0
-_EFFORT_PER_LEAP = 0.2
+_EFFORT_FOR_FEW_STAGES = 0.1
+_HURRIED_EFFORT = 0.04
+_EFFORT_PER_FIRST_LEAP = 0.05
+_EFFORT_PER_LEAP = 0.1
 _EFFORT_FOR_FALLBACK = 4.0
 
 # A few intervals are refuted by windows, whose reasons say more, before many are refuted at once.
 _STEPS_BEFORE_LEAP = 8
+
+_INTERVALS_BEFORE_STEPS = 2
+# The first step, and what may be left between the last two: a 64th of the interval.
+_PRECISION = 64
+_WORK_PER_SWEEP = 300_000
+"""Work to refute all intervals below a found schedule one by one, two seconds: what takes more is not proven."""
 
 # Work that heuristics may take for the answer of an ended search, over all intervals tried.
 _WORK_FOR_ANSWER = 4_000_000
@@ -180,6 +188,10 @@ class FoundSchedule:
     is_serial: bool = False
 
 
+AttemptedInterval = tuple[Attempt, Answer, int]
+"""The record of an interval, the solver's or heuristic's answer, and a lower bound of its stages."""
+
+
 class _IntervalSweep:
     """Looks for the smallest II that has a schedule, and for the fewest stages at it."""
 
@@ -206,36 +218,86 @@ class _IntervalSweep:
             binding = tuple(bound.family for bound in self.proven.binding)
             self.attempts.append(Attempt(ii - 1, "refuted", "bound", reasons, families=binding))
         last = max(ii, compute_serial_ii(self.guess))
-        is_hurried = False
         if self.budget.seconds_left() != inf:
             self.reachable(ii, last)  # before time runs out
-        first, leap_from = ii, ii + _STEPS_BEFORE_LEAP
+        first, leap_from, count, work = ii, ii + _STEPS_BEFORE_LEAP, 0, 0
         while ii <= last:
             self.budget.tried(ii)
             if self.budget.is_over:
                 return self.end_sweep(ii, *self.find_by_all_heuristics(ii, last))
             if ii > first and not self.has_leapt and (ii >= leap_from or self.attempts[-1].how == "solver"):
-                ii = self.leap_refuted_intervals(ii, last)
+                self.has_leapt = True
+                ii = self.leap_refuted_intervals(ii, self.reachable(ii, last)[0], _EFFORT_PER_FIRST_LEAP)
                 continue
             reason = find_refutation(self.problem, ii)
             if reason is not None:
                 self.attempts.append(Attempt(ii, "refuted", "bound", reason))
                 ii += 1
                 continue
-            before = self.spent
-            known = self.placed(ii)
-            answer = self.attempt_interval(ii, _HURRIED_EFFORT if is_hurried else _EFFORT_PER_II, known)
-            spent = round((self.spent - before) * 1_000_000)
-            if answer.outcome == "found":
-                how: Literal["solver", "heuristic"] = "solver" if known is None else "heuristic"
-                self.attempts.append(Attempt(ii, "found", how, "a schedule exists", spent))
-                return self.choose(ii, answer)
-            why = "no schedule exists" if answer.outcome == "refuted" else "neither found nor refuted with this effort"
-            self.attempts.append(Attempt(ii, answer.outcome, "solver", why, spent))
-            # Once one proof is missing, the rest no longer need much effort at every II.
-            is_hurried |= answer.outcome == "unknown" or self.spent >= _EFFORT_PER_SWEEP * self.effort
-            ii = self.skip(ii + max(1, ii // 32)) if is_hurried else ii + 1
+            before = self.budget.spent
+            attempt, found, fewest = self.attempt_interval(ii, _EFFORT_PER_II)
+            self.attempts.append(attempt)
+            ii += 1
+            if attempt.outcome == "found":
+                return self.choose(attempt.ii, self.reduce_stages(attempt.ii, found, fewest))
+            count, work = count + 1, work + self.budget.spent - before
+            if attempt.outcome == "unknown" or count == _INTERVALS_BEFORE_STEPS:
+                return self.close_in(ii, last, work // count)
         return self.end_serially(last)
+
+    def close_in(self, first: int, last: int, work: int) -> FoundSchedule:
+        """Return the best schedule found from II `first` to `last`, with the attempts below it recorded.
+
+        First some schedule is found, then the IIs below it are refuted at once, or one by one where that is
+        affordable, by the `work` that one takes; where one is found after all, it is the smallest.
+        """
+        high, best, tried = self.approach_interval(first, last)
+        low = first
+        # Once one proof is missing, the others no longer prove which II is the smallest.
+        is_proven = self.attempts[-1].outcome == "refuted"
+        if is_proven and low < high:
+            low = self.leap_refuted_intervals(low, high - 1, _EFFORT_PER_LEAP)
+            is_proven = (high - low) * work <= _WORK_PER_SWEEP
+        most = self.budget.spent + _WORK_PER_SWEEP
+        while is_proven and low < high and not self.budget.is_over:
+            self.budget.tried(low)
+            attempt, found, fewest = tried.get(low) or self.attempt_interval(low, _EFFORT_PER_II)
+            self.attempts.append(attempt)
+            low += 1
+            if attempt.outcome == "found":
+                return self.choose(attempt.ii, self.reduce_stages(attempt.ii, found, fewest))
+            is_proven = attempt.outcome == "refuted" and self.budget.spent < most
+        if best is None:
+            return self.end_sweep(low, *self.find_by_all_heuristics(low, last))
+        self.skip_intervals(low, high, tried)
+        self.attempts.append(best[0])
+        return self.choose(high, self.reduce_stages(high, *best[1:]))
+
+    def approach_interval(
+        self, first: int, last: int
+    ) -> tuple[int, AttemptedInterval | None, dict[int, AttemptedInterval]]:
+        """Return the smallest II found from `first` to the one that heuristics reach, at most `last`.
+
+        Steps double until one is found, since most are near the bound; then what is left is halved. With the II come
+        what was found there, None beyond `last` where only the serial schedule is known, and all that was tried. A
+        schedule may exist at one II and not at the next larger, so a smaller one may exist.
+        """
+        tried: dict[int, AttemptedInterval] = {}
+        low = first
+        high, start = self.reachable(first, last)
+        if start is None:
+            high += 1
+        else:
+            found = Answer("found", False, start, 0.0, self.role)
+            tried[high] = Attempt(high, "found", "heuristic", "a schedule exists"), found, 1
+        step = max(1, first // _PRECISION)
+        while high - low > high // _PRECISION and not self.budget.is_over:
+            ii = min(low + step, (low + high) // 2)
+            self.budget.tried(ii)
+            tried[ii] = self.attempt_interval(ii, _HURRIED_EFFORT)
+            low, high = (low, ii) if tried[ii][0].outcome == "found" else (ii + 1, high)
+            step *= 2
+        return high, tried.get(high), tried
 
     def end_serially(self, last: int) -> FoundSchedule:
         """Record an attempt that found only the serial schedule, and return that schedule."""
@@ -272,13 +334,10 @@ class _IntervalSweep:
         self.budget.spend(heuristic.estimate_placing_work(self.problem, ii))
         return heuristic.place_ops(set_even_lags(self.guess, ii), ii)
 
-    def leap_refuted_intervals(self, ii: int, last: int) -> int:
-        """Return the first II that one solver run over all intervals does not refute, and record the refuted ones."""
-        self.has_leapt = True
-        high, _ = self.reachable(ii, last)
-        answer = refute_intervals(
-            self.problem, ii, high, _EFFORT_PER_LEAP * self.effort, budget=self.budget.split_third()
-        )
+    def leap_refuted_intervals(self, ii: int, high: int, effort: float) -> int:
+        """Return the first II from `ii` to `high` + 1 that one solver run over all of them does not refute, and record
+        the refuted ones."""
+        answer = refute_intervals(self.problem, ii, high, effort * self.effort, budget=self.budget.split_third())
         self.spent += answer.effort
         for at in range(ii, answer.ii):
             spent = round(answer.effort * 1_000_000) if at == ii else 0
@@ -288,47 +347,54 @@ class _IntervalSweep:
     def end_sweep(self, ii: int, last: int, known: tuple[int, ...] | None) -> FoundSchedule:
         """Record IIs from `ii` to `last` as skipped; return the schedule `known` at `last`, or the serial one."""
         self.stages_proven = False
-        why = "skipped: the search budget is spent" if self.budget.is_spent else "skipped: time is up"
-        self.attempts += (Attempt(at, "unknown", "solver", why) for at in range(ii, last))
+        self.skip_intervals(ii, last, {})
         if known is None:
             return self.end_serially(last)
         self.attempts.append(Attempt(last, "found", "heuristic", "a schedule exists"))
         return FoundSchedule(last, shift_to_valid_begin(self.problem, last, known), self.role)
 
-    def skip(self, to: int) -> int:
-        """Return the next II that a heuristic reaches, at most `to`; those in between are recorded as skipped."""
-        ii = self.attempts[-1].ii + 1
-        while ii < to and not self.budget.is_over and self.placed(ii) is None:
-            why = "skipped: no heuristic finds a schedule, and the effort for proofs is spent"
-            self.attempts.append(Attempt(ii, "unknown", "solver", why))
-            ii += 1
-        return ii
+    def skip_intervals(self, first: int, last: int, tried: Mapping[int, AttemptedInterval]) -> None:
+        """Record the IIs from `first` to `last` − 1 as skipped, those `tried` as what came of them."""
+        spent = "the search budget is spent" if self.budget.is_spent else "the effort for proofs is spent"
+        why = f"skipped: {spent if self.budget.seconds_left() > 0 else 'time is up'}"
+        skipped = (Attempt(at, "unknown", "solver", why) for at in range(first, last))
+        self.attempts += (tried[each.ii][0] if each.ii in tried else each for each in skipped)
 
-    def attempt_interval(self, ii: int, effort: float, known: tuple[int, ...] | None) -> Answer:
-        """Look for a schedule at one II, `known` or the solver's (None), then for the fewest stages; return the answer.
+    def attempt_interval(self, ii: int, effort: float) -> AttemptedInterval:
+        """Look for a schedule at one II, by a heuristic, then by the solver; return what came of it.
 
         A model of few stages comes first: it is small, and finds most schedules. Only the model of all stages refutes
         the II.
         """
+        before, known = self.spent, self.placed(ii)
         low = find_earliest_starts(self.problem, ii, build_arcs(self.problem, compute_depth_limits(self.problem, ii)))
         fewest = max(low, default=0) // ii + 1
         if known is not None:
-            answer = Answer("found", False, left_justify(set_even_lags(self.guess, ii), ii, known), 0.0, self.role)
-        else:
-            answer, is_complete = self.ask(ii, fewest + 1, effort)
-            if answer.outcome == "refuted":
-                fewest += 2
-            if answer.outcome != "found" and not is_complete:
-                answer, _ = self.ask(ii, None, effort)
-            if answer.outcome != "found":
-                return answer
+            start = left_justify(set_even_lags(self.guess, ii), ii, known)
+            found = Attempt(ii, "found", "heuristic", "a schedule exists")
+            return found, Answer("found", False, start, 0.0, self.role), fewest
+        answer, is_complete = self.ask(ii, fewest + 1, min(effort, _EFFORT_FOR_FEW_STAGES))
+        is_hurried = effort < _EFFORT_PER_II
+        if answer.outcome == "refuted":
+            fewest += 2
+        if not is_complete if answer.outcome == "refuted" else answer.outcome == "unknown" and not is_hurried:
+            answer, _ = self.ask(ii, None, effort)
+        why = {
+            "found": "a schedule exists", "refuted": "no schedule exists",
+            "unknown": "neither found nor refuted with this effort",
+        }[answer.outcome]  # fmt: skip
+        work = round((self.spent - before) * WORK_PER_EFFORT)
+        return Attempt(ii, answer.outcome, "solver", why, work), answer, fewest
+
+    def reduce_stages(self, ii: int, found: Answer, fewest: int) -> Answer:
+        """Return an answer of the fewest stages at this II, none of fewer than `fewest`; `found` if none has fewer."""
         self.stages_proven = True
-        for stages in range(fewest, max(shift_to_valid_begin(self.problem, ii, answer.start), default=0) // ii + 1):
+        for stages in range(fewest, max(shift_to_valid_begin(self.problem, ii, found.start), default=0) // ii + 1):
             fewer, _ = self.ask(ii, stages, EFFORT_PER_LEVEL)
             if fewer.outcome == "found":
                 return fewer
             self.stages_proven &= fewer.outcome == "refuted"
-        return answer
+        return found
 
     def ask(self, ii: int, stages: int | None, effort: float) -> tuple[Answer, bool]:
         """Return the solver's answer for at most `stages` stages, and whether its model allows all stages that can

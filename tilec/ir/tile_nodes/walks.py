@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from tilec.ir import parts
 from tilec.ir.rewrite import map_expressions
 from tilec.ir.tile_nodes.expressions import Const, Expr, Load, Var
-from tilec.ir.tile_nodes.statements import Stmt, TileOp
+from tilec.ir.tile_nodes.statements import Parallel, Stmt, TileOp
 from tilec.ir.types import BOOL
 
 
@@ -48,6 +48,16 @@ def walk_statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
         yield stmt
         for nested in parts.statement_lists(stmt):
             yield from walk_statements(nested)
+
+
+def walk_control_flow(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Yield every statement of a list that the block as a whole reaches, parents first: none inside a `Parallel`, where
+    each element has a path of its own."""
+    for stmt in body:
+        yield stmt
+        if not isinstance(stmt, Parallel):
+            for nested in parts.statement_lists(stmt):
+                yield from walk_control_flow(nested)
 
 
 def find_variables(expr: Expr) -> set[Var]:

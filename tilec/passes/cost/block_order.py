@@ -91,7 +91,7 @@ def find_deciding_axes(kernel: tile.Kernel) -> list[int]:
     deciding: set[tile.Var] = set()
     binds: dict[tile.Var, tile.Expr] = {}
     pending: list[tile.Expr] = []
-    for stmt in tile.walk_statements(kernel.body):
+    for stmt in tile.walk_control_flow(kernel.body):
         match stmt:
             case tile.For(start=start, stop=stop):
                 pending += (start, stop)

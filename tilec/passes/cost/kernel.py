@@ -385,7 +385,7 @@ def _find_deciding_variables(statements: tuple[tile.Stmt, ...]) -> frozenset[til
     """Return the variables on which the bounds and conditions in these statements depend, also through definitions."""
     deciding: set[tile.Var] = set()
     binds: list[tile.Bind] = []
-    for stmt in tile.walk_statements(statements):
+    for stmt in tile.walk_control_flow(statements):
         match stmt:
             case tile.For(start=start, stop=stop):
                 deciding |= tile.find_variables(start) | tile.find_variables(stop)

@@ -21,7 +21,7 @@ from tilec.frontend.syntax.parse import diagnose_foreign, parse_file
 from tilec.ir.types import DType
 from tilec.ops.language.signature import Argument, as_dtype, find_nearest_name
 from tilec.ops.language.values import Dictionary, ForeignValue, Function, Member, Namespace, Value, describe_value
-from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, Label, raise_error
+from tilec.support.diagnostics import CompileError, Diagnostic, ErrorCollector, InternalError, Label, raise_error
 from tilec.support.records import dataclass
 from tilec.support.source import SourceFile, Span
 
@@ -203,6 +203,10 @@ class FileEvaluator:
         match node:
             case ast.Import():
                 self.bind_import(self.context, node)
+            case ast.Assign(value=value) if (used := self._find_foreign_root(value)) is not None:
+                # Why the name is foreign takes long to say, and is said only where a kernel needs what is bound here.
+                for name, span in find_bound_names(node):
+                    self._bind_foreign(name, span, partial(self._diagnose_foreign_use, used))
             case ast.Assign(targets=targets, value=value):
                 argument = evaluate.evaluate_argument(self.context, value)
                 for target in targets:
@@ -233,6 +237,22 @@ class FileEvaluator:
                 run_statement(self.context, node)
             case _:
                 _refuse_statement(node)
+
+    def _find_foreign_root(self, node: ast.Expr) -> ast.Name | None:
+        """Return the name at the root of `name.attribute…` if a foreign statement defines it, or None."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        binding = self.scope.find(node.id) if isinstance(node, ast.Name) else None
+        is_foreign = binding is not None and isinstance(binding.value, ForeignValue)
+        return node if is_foreign and isinstance(node, ast.Name) else None
+
+    def _diagnose_foreign_use(self, used: ast.Name) -> Diagnostic:
+        """Return the mistake that reading a foreign name is."""
+        try:
+            self.scope.read(used.id, used.span)
+        except CompileError as error:
+            return error.diagnostics[0]
+        raise InternalError(f"{used.id} can be read")
 
     def _run_call(self, call: ast.Call) -> None:
         """Run a call that stands alone: a file's function or a list's mutating method; refuse `T.` calls, skip others.
