@@ -70,12 +70,14 @@ def report(problem: Problem, known: int | None) -> bool:
 
 
 def sampled() -> list[tuple[Problem, int | None]]:
-    """Return the problem of every pipelined loop of the samples, compiled for the first of `TARGETS` that has them."""
+    """Return the problem of each pipelined loop of the samples, compiled for the first of `TARGETS` that has them."""
     problems = []
     for path in sorted(SAMPLES.rglob("*.tl")):
         for target in TARGETS:
             with suppress(CompileError):
-                plan = driver.plan_kernel(files.read_source(str(path)), CompileOptions(target=target), driver.Observer())
+                plan = driver.plan_kernel(
+                    files.read_source(str(path)), CompileOptions(target=target), driver.Observer()
+                )
                 problems += [(loop.loop.problem, None) for loop in plan.loops]
                 break
     return problems

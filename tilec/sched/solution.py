@@ -70,16 +70,28 @@ class Solution:
     is_settled: bool = True
 
     @property
+    def most_excess(self) -> int:
+        """Return by how many percent the II may be too large, rounded up; 0 if it is proven."""
+        low = self._find_lowest_open()
+        return -(-100 * (self.schedule.ii - low) // low)
+
+    def _find_lowest_open(self) -> int:
+        """Return the smallest II that may have a schedule: this one's if it is proven."""
+        unknown = next((first for first, _ in self.ranges if first.outcome == "unknown"), None)
+        if unknown is not None:
+            return unknown.ii
+        return self.bounds.mii if self.schedule.status == "feasible" else self.schedule.ii
+
+    @property
     def warning(self) -> str | None:
         """Return the warning that the schedule may not be optimal, and by how much; None if nothing is open."""
         unknown = [(first, last) for first, last in self.ranges if last.outcome == "unknown"]
-        ii = self.schedule.ii
+        ii, low = self.schedule.ii, self._find_lowest_open()
         if self.schedule.status != "feasible" and not unknown:
             return None
-        low = unknown[0][0].ii if unknown else self.bounds.mii
-        percent = -(-100 * (ii - low) // low)
         doubt = (
-            f"II {ii} is feasible but not proven optimal: none below {low} is possible, so at most {percent}% too large"
+            f"II {ii} is feasible but not proven optimal: none below {low} is possible, "
+            f"so at most {self.most_excess}% too large"
         )
         if not unknown:
             return f"{doubt}; no search was made in between"

@@ -1,9 +1,11 @@
 """Finds the schedule with the smallest initiation interval, and among those the best one.
 
-The II is swept upward and never bisected, because a schedule may exist at one II and not at the next larger. The first
-II with a schedule is optimal if every smaller one is refuted. At each II heuristics come first, so that the solver only
-looks for what they miss. With the II fixed, the objectives are settled one after the other, each with the earlier
-optima as constraints. `find_smallest_interval` stops before that, for callers that only compare intervals.
+The first II with a schedule is optimal if every smaller one is refuted. A few are tried in order, from the lower bound
+upward. If these have no schedule, growing steps find some schedule not far above; then those below are refuted all at
+once, or one by one where that is affordable. A schedule may exist at one II and not at the next larger, so only what is
+found or refuted counts. At each II heuristics come first, so that the solver only looks for what they miss. With the II
+fixed, the objectives are settled one after the other, each with the earlier optima as constraints.
+`find_smallest_interval` stops before that, for callers that only compare intervals.
 
 Searches are limited by CP-SAT's deterministic time, each question and, by its `Budget`, the whole, so that results do
 not depend on load. A limit in seconds gives that up; it is for problems too large to wait for. Where the budget ends,
@@ -76,29 +78,33 @@ def solve_problem(
     budget: Budget | None = None,
     scheduler: Scheduler = "exact",
     most: int | None = None,
+    relaxed: Solution | None = None,
 ) -> Solution:
     """Return the best schedule found, by heuristics only if asked or serial; raise `Unschedulable` if no II has one.
 
     `effort` scales how long to search before a proof is given up, charged to the budget. Heuristics try no interval
-    above `most` cycles.
+    above `most` cycles; the solver none below that of `relaxed`, the solution of a problem with fewer constraints.
     """
     budget = budget or Budget()
     before = budget.spent
     if scheduler == "heuristic" or problem.force_serial:
         solution = _solve_by_heuristics(problem, budget, most)
         return replace(solution, work=budget.spent - before, is_cut=budget.is_spent)
-    return settle_objectives(problem, find_smallest_interval(problem, effort, budget), effort, budget)
+    return settle_objectives(problem, find_smallest_interval(problem, effort, budget, relaxed), effort, budget)
 
 
-def find_smallest_interval(problem: Problem, effort: float = 1.0, budget: Budget | None = None) -> Solution:
+def find_smallest_interval(
+    problem: Problem, effort: float = 1.0, budget: Budget | None = None, relaxed: Solution | None = None
+) -> Solution:
     """Return a schedule with the smallest II found and fewest stages, not settled; raise `Unschedulable` if none.
 
-    It comes with what is proven.
+    It comes with what is proven. The search begins at the interval of `relaxed`, the solution of a problem with fewer
+    constraints, if given: what has no schedule there has none here.
     """
     budget = budget or Budget()
     before = budget.spent
     proven = compute_bounds(problem)
-    found = _IntervalSweep(drop_implied_edges(problem), proven, effort, budget)
+    found = _IntervalSweep(drop_implied_edges(problem), proven, effort, budget, relaxed)
     answer = found.run()
     status: Status = "feasible" if any(attempt.outcome == "unknown" for attempt in found.attempts) else "optimal"
     plain = set_observed_lags(resolve_roles(problem, answer.role), answer.start)
@@ -195,10 +201,15 @@ AttemptedInterval = tuple[Attempt, Answer, int]
 class _IntervalSweep:
     """Looks for the smallest II that has a schedule, and for the fewest stages at it."""
 
-    def __init__(self, problem: Problem, proven: Bounds, effort: float, budget: Budget) -> None:
+    def __init__(
+        self, problem: Problem, proven: Bounds, effort: float, budget: Budget, relaxed: Solution | None
+    ) -> None:
         self.problem, self.proven, self.effort, self.budget = problem, proven, effort, budget
+        self.relaxed = relaxed
         self.attempts: list[Attempt] = []
         self.stages_proven = True
+        self.undecided: set[tuple[int, int]] = set()
+        """Intervals with numbers of stages for which nothing is known."""
         self.spent = 0.0
         self.has_leapt = False
         self.known: tuple[int, tuple[int, ...] | None] | None = None
@@ -213,7 +224,10 @@ class _IntervalSweep:
         """
         ii = self.proven.mii
         self.serial = find_fallback_schedule(self.guess, max(ii, compute_serial_ii(self.guess)), self.budget)
-        if ii > 1:
+        if self.relaxed is not None and self.relaxed.attempts and self.relaxed.schedule.ii >= ii:
+            ii = self.relaxed.schedule.ii
+            self.attempts += (attempt for attempt in self.relaxed.attempts if attempt.ii < ii)
+        elif ii > 1:
             reasons = "; ".join(bound.culprit for bound in self.proven.binding)
             binding = tuple(bound.family for bound in self.proven.binding)
             self.attempts.append(Attempt(ii - 1, "refuted", "bound", reasons, families=binding))
@@ -254,11 +268,12 @@ class _IntervalSweep:
         high, best, tried = self.approach_interval(first, last)
         low = first
         # Once one proof is missing, the others no longer prove which II is the smallest.
-        is_proven = self.attempts[-1].outcome == "refuted"
+        is_proven = all(attempt.outcome == "refuted" for attempt in self.attempts)
         if is_proven and low < high:
             low = self.leap_refuted_intervals(low, high - 1, _EFFORT_PER_LEAP)
-            is_proven = (high - low) * work <= _WORK_PER_SWEEP
-        most = self.budget.spent + _WORK_PER_SWEEP
+        # The smallest II is often one of the first, so some are tried even where all are too many.
+        is_affordable = (high - low) * work <= _WORK_PER_SWEEP
+        most = self.budget.spent + (_WORK_PER_SWEEP if is_affordable else _WORK_PER_SWEEP // 8)
         while is_proven and low < high and not self.budget.is_over:
             self.budget.tried(low)
             attempt, found, fewest = tried.get(low) or self.attempt_interval(low, _EFFORT_PER_II)
@@ -377,6 +392,8 @@ class _IntervalSweep:
         is_hurried = effort < _EFFORT_PER_II
         if answer.outcome == "refuted":
             fewest += 2
+        if answer.outcome == "unknown":
+            self.undecided.add((ii, fewest + 1))
         if not is_complete if answer.outcome == "refuted" else answer.outcome == "unknown" and not is_hurried:
             answer, _ = self.ask(ii, None, effort)
         why = {
@@ -390,7 +407,9 @@ class _IntervalSweep:
         """Return an answer of the fewest stages at this II, none of fewer than `fewest`; `found` if none has fewer."""
         self.stages_proven = True
         for stages in range(fewest, max(shift_to_valid_begin(self.problem, ii, found.start), default=0) // ii + 1):
-            fewer, _ = self.ask(ii, stages, EFFORT_PER_LEVEL)
+            fewer = Answer("unknown", False, (), 0.0)
+            if (ii, stages) not in self.undecided:
+                fewer, _ = self.ask(ii, stages, EFFORT_PER_LEVEL)
             if fewer.outcome == "found":
                 return fewer
             self.stages_proven &= fewer.outcome == "refuted"

@@ -44,7 +44,7 @@ def schedule_loop(
         return PlannedLoop(loop, solution)
     kept = replace(loop, problem=replace(loop.problem, same_stage=(*loop.problem.same_stage, *crossing)))
     try:
-        other = solve_loop(kept, options, budget, exploration)
+        other = solve_loop(kept, options, budget, exploration, relaxed=solution)
     except CompileError:
         return PlannedLoop(loop, solution)
     exposed = sum(loop.problem.ops[product].latency for product, _ in crossing)
@@ -77,9 +77,15 @@ def find_crossing_products(loop: LoopProblem, schedule: Schedule) -> tuple[tuple
     return tuple((op, readers[op]) for op in products) if crosses else ()
 
 
-def solve_loop(loop: LoopProblem, options: CompileOptions, budget: Budget, exploration: Exploration | None) -> Solution:
+def solve_loop(
+    loop: LoopProblem,
+    options: CompileOptions,
+    budget: Budget,
+    exploration: Exploration | None,
+    relaxed: Solution | None = None,
+) -> Solution:
     """Return a loop's solution: searched, serial beyond an II limit, or as far as `exploration` asks; refuse if none
-    exists."""
+    exists. The search begins where it ended for `relaxed`, the solution of the loop with fewer constraints."""
     from tilec.passes.scheduling.refusals import describe_binding
     from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
     from tilec.sched.model.roles import solve_with_best_roles
@@ -91,13 +97,17 @@ def solve_loop(loop: LoopProblem, options: CompileOptions, budget: Budget, explo
         if is_light:
             problem = replace(problem, force_serial=True)
         solver: Solver
+        # With roles to choose, what has no schedule may be due to those that were chosen.
+        known = relaxed if all(len(op.roles) < 2 for op in problem.ops) else None
         if exploration is not None and exploration.is_by_heuristic:
             up_to = exploration.most
             solver, name = partial(solve_problem, scheduler="heuristic", most=up_to), f"heuristic up to {up_to}"
         elif exploration is not None and options.scheduler == "exact" and not is_light:
-            solver, name = find_smallest_interval, "interval"
+            solver, name = partial(find_smallest_interval, relaxed=known), "interval"
         else:
-            solver, name = partial(solve_problem, scheduler=options.scheduler), options.scheduler
+            solver, name = partial(solve_problem, scheduler=options.scheduler, relaxed=known), options.scheduler
+        if known is not None:
+            name += f" behind {known.schedule.ii}: {known.warning}"
         return solve_with_best_roles(problem, make_cached_solver(options, budget, solver, name), only_by_rule=is_light)
     except Unschedulable as refusal:
         involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)

@@ -50,13 +50,19 @@ class LevelSettler:
     def __init__(
         self, problem: Problem, ii: int, start: Sequence[int], effort: float, budget: Budget | None = None
     ) -> None:
-        self.problem, self.ii, self.effort, self.budget = problem, ii, effort, budget or Budget()
+        self.problem, self.ii, self.full_effort, self.budget = problem, ii, effort, budget or Budget()
         self.start = tuple(start)
         self.proofs: list[bool] = []
         self.lifetimes, self.pairs = objective.find_reaching_pairs(problem), objective.list_same_role_pairs(problem)
         self.accesses = list_access_pairs(problem)
         self.settled = problem
         self.most_bytes: int | None = None
+
+    @property
+    def effort(self) -> float:
+        """Return the effort for the next level: half as much behind each that is not proven, since later ones count
+        less."""
+        return self.full_effort / 2 ** self.proofs.count(False)
 
     def run(self) -> tuple[int, ...]:
         """Settle all levels in order if ops are few and budget is left; return the best schedule's starts."""

@@ -29,6 +29,9 @@ from tilec.support.display import show_share
 from tilec.support.source import Span
 from tilec.target.table import Target
 
+MOST_UNPROVEN = 5
+"""The percents by which an interval may be too large and nothing is said: predicted times err by more."""
+
 
 @register_lint(SCHEDULE, "bank-conflict")
 def find_bank_conflicts(work: KernelState) -> Iterator[Diagnostic]:
@@ -203,9 +206,11 @@ def find_too_few_stages(work: KernelState) -> Iterator[Diagnostic]:
 
 @register_warning(SCHEDULE)
 def find_unproven_schedules(work: KernelState) -> Iterator[Diagnostic]:
-    """Yield the solver's warning for each loop whose schedule may not be optimal."""
+    """Yield the solver's warning for each loop whose schedule may be slower than another by more than a prediction may
+    err."""
     for planned in work.loops:
-        if planned.solution.warning is not None:
+        found = planned.solution
+        if found.warning is not None and (found.is_cut or found.most_excess > MOST_UNPROVEN):
             label = Label(planned.loop.loop.span)
-            helped = "search longer, with a larger --search-budget" if planned.solution.is_cut else None
-            yield Diagnostic("schedule-not-proven", planned.solution.warning, label, help=helped, severity="warning")
+            helped = "search longer, with a larger --search-budget" if found.is_cut else None
+            yield Diagnostic("schedule-not-proven", found.warning, label, help=helped, severity="warning")
