@@ -62,7 +62,7 @@ class LevelSettler:
     def effort(self) -> float:
         """Return the effort for the next level: half as much behind each that is not proven, since later ones count
         less."""
-        return self.full_effort / 2 ** self.proofs.count(False)
+        return self.full_effort * 0.5 ** self.proofs.count(False)
 
     def run(self) -> tuple[int, ...]:
         """Settle all levels in order if ops are few and budget is left; return the best schedule's starts."""
