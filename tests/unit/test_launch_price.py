@@ -10,7 +10,7 @@ import pytest
 
 from tilec.driver.build import Build, Observer, build_kernel, build_report
 from tilec.ir.tile import Raster
-from tilec.passes.cost.count_dram_reads import count_missed_bytes
+from tilec.passes.cost.count_dram_reads import count_missed_bytes, count_repeated_bytes
 from tilec.passes.cost.model import Launch, Machine, overlap_times, predict_blocks
 from tilec.passes.grid.rasterisation_order import GridWalk
 from tilec.passes.grid.rasterise import AS_NUMBERED
@@ -46,6 +46,40 @@ def test_panels_read_less_than_a_wide_grid_by_rows() -> None:
     walk = GridWalk(64, 64, 1, 132, (LoadFootprint("A", "y", 1 << 21), LoadFootprint("B", "x", 1 << 21)))
     plain, panels = (count_missed_bytes(walk, raster, 60 << 20) for raster in (AS_NUMBERED, Raster(11)))
     assert 2 * 64 << 21 <= panels < plain / 2
+
+
+PARTS = """
+import tilelang.language as T
+
+@T.prim_func
+def parts(X: T.Tensor((64, 4096), "float16"), Y: T.Tensor((64, 64), "float16")):
+    with T.Kernel(64, threads=128) as bx:
+        first = T.alloc_fragment((64,), "float16")
+        second = T.alloc_fragment((64,), "float16")
+        total = T.alloc_fragment((64,), "float16")
+        T.clear(total)
+        for k in range(32):
+            T.copy(X[bx, k * 128], first)
+            T.copy(X[bx, SECOND], second)
+            for i in T.Parallel(64):
+                total[i] += first[i] + second[i]
+        AGAIN
+        T.copy(total, Y[bx, 0])
+"""
+AGAIN = """for j in range(32):
+            T.copy(X[bx, j * 128], first)
+            for i in T.Parallel(64):
+                total[i] -= first[i]"""
+
+
+@pytest.mark.parametrize(
+    ("second", "again", "times"),
+    [("k * 128 + 64", "pass", 0), ("k * 128", "pass", 1), ("k * 128 + 64", AGAIN, 1), ("k * 128", AGAIN, 2)],
+)
+def test_copies_of_one_part_repeat_each_other(second: str, again: str, times: int) -> None:
+    """Not those of two parts of a tensor, however alike they are."""
+    kernel = build(PARTS.replace("SECOND", second).replace("AGAIN", again)).kernel
+    assert count_repeated_bytes(kernel, 64, 64, 0) == times * 64 * 4096
 
 
 def test_times_that_overlap_take_as_long_as_the_longest_and_little_more() -> None:

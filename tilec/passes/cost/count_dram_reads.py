@@ -35,7 +35,8 @@ def count_dram_reads(kernel: Kernel, assignment: LayoutAssignment, target: Targe
     """
     if not all(isinstance(extent, int) for extent in kernel.grid) or fits_in_cache(kernel, target):
         return None
-    loads = [each for each in find_load_footprints(assignment.kernel) if not each.is_gathered]
+    read = [each for each in find_load_footprints(assignment.kernel) if not each.is_gathered]
+    loads = {(each.tensor, each.place, each.bytes): each for each in read}.values()
     at_once = residency * blocks_at_once(target, kernel.cluster.blocks)
     walk = build_grid_walk(kernel, tuple(replace(each, axes=each.likely_axes) for each in loads), at_once)
     if walk.tiles <= walk.at_once or walk.height > 1:
@@ -47,10 +48,10 @@ def count_dram_reads(kernel: Kernel, assignment: LayoutAssignment, target: Targe
 def count_repeated_bytes(kernel: Kernel, blocks: int, at_once: int, cache_bytes: int) -> int:
     """Return the bytes that blocks read from DRAM once more: parts of tensors that each block reads for itself, by two
     copies, between which as many blocks as run at once read more than the cache holds."""
-    loads = Counter((each.tensor, each.axes, each.bytes) for each in find_load_footprints(kernel))
+    loads = Counter((each.tensor, each.place, each.axes, each.bytes) for each in find_load_footprints(kernel))
     split = {axis for axis, extent in zip("xyz", kernel.grid, strict=False) if extent != 1}
     repeated = 0.0
-    for (_, axes, size), times in loads.items():
+    for (*_, axes, size), times in loads.items():
         if times > 1 and split <= set(axes):
             is_kept = min(cache_bytes / max(at_once * size, 1), 1.0)
             repeated += (times - 1) * size * blocks * (1 - is_kept)

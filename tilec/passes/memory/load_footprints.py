@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from tilec.analysis.trip_count import UNKNOWN_TRIP_COUNT, estimate_trip_count, get_static_trip_count
 from tilec.ir import tile
+from tilec.ir.tile import Expr
 from tilec.ops.copies.copy import Copy
 from tilec.passes.memory.multicast import get_multicast_axes
 from tilec.support.records import dataclass
@@ -21,7 +22,8 @@ class LoadFootprint:
     Blocks read the same part if their indices along `axes` agree; along the axes in `shared`, blocks of a cluster load
     it together. `likely_axes` leave out those along which data select one element of a dimension, such as the matrix of
     an expert, once and for all: neighbours select the same one as a rule. Where data select anew in every iteration,
-    the part `is_gathered`: what it shares with others is unknown."""
+    the part `is_gathered`: what it shares with others is unknown. Copies of a tensor with equal `place` read the same
+    part: the beginning of the region, with one variable for all loops of equal bounds."""
 
     tile: str
     axes: str
@@ -30,9 +32,10 @@ class LoadFootprint:
     likely_axes: str = ""
     is_gathered: bool = False
     tensor: str = ""
+    place: tuple[Expr, ...] = ()
 
 
-def _list_own_indices(source: tile.Region, known: _VariableAxes) -> Iterator[tile.Expr]:
+def _list_own_indices(source: tile.Region, known: _KnownVariables) -> Iterator[tile.Expr]:
     """Yield the indices of a region, without those by which data select one element of a dimension."""
     for start, extent in zip(source.start, source.extent, strict=True):
         if extent != 1 or not known.depends_on_data(start) or known.differs_in_loop(start):
@@ -44,17 +47,20 @@ def find_load_footprints(kernel: tile.Kernel) -> tuple[LoadFootprint, ...]:
     axes: dict[tile.Var | tile.Buffer, frozenset[str]] = {
         var: frozenset(axis) for var, axis in zip(kernel.block_vars, "xyz", strict=False)
     }
-    return tuple(_find_footprints(kernel.body, _VariableAxes(axes, set(), set()), 1))
+    return tuple(_find_footprints(kernel.body, _KnownVariables(axes, set(), set(), {}, {}), 1))
 
 
 @dataclass(frozen=True, slots=True)
-class _VariableAxes:
+class _KnownVariables:
     """The axes of the grid that each variable depends on, T.alloc_var's too, the variables that depend on elements of
-    tensors, and those that differ between iterations of a loop."""
+    tensors, and those that differ between iterations of a loop; `first` has the variable of the first loop with the
+    bounds of each, and `of_bounds` that of each bounds."""
 
     axes: dict[tile.Var | tile.Buffer, frozenset[str]]
     data: set[tile.Var]
     looping: set[tile.Var]
+    first: dict[tile.Var, tile.Expr]
+    of_bounds: dict[tuple[tile.Expr, tile.Expr, int], tile.Var]
 
     def find_axes(self, *exprs: tile.Expr) -> frozenset[str]:
         """Return the axes of the grid whose block index the expressions depend on."""
@@ -90,7 +96,7 @@ def _walk_exprs(exprs: tuple[tile.Expr, ...]) -> Iterator[tile.Expr]:
 
 
 def _find_footprints(
-    stmts: tuple[tile.Stmt, ...], known: _VariableAxes, trip_count: int, conditions: tuple[tile.Expr, ...] = ()
+    stmts: tuple[tile.Stmt, ...], known: _KnownVariables, trip_count: int, conditions: tuple[tile.Expr, ...] = ()
 ) -> Iterator[LoadFootprint]:
     """Yield the footprints of the copies in statements that run `trip_count` times under `conditions`, recording
     variables in `known`."""
@@ -103,6 +109,7 @@ def _find_footprints(
                 if stmt.step == 1:  # the ranges of neighbours overlap
                     known.axes[var] = frozenset()
                 known.looping.add(var)
+                known.first[var] = known.of_bounds.setdefault((start, stop, stmt.step), var)
                 count = get_static_trip_count(stmt)
                 again = trip_count * (estimate_trip_count(stmt) if count is None else count)
                 yield from _find_footprints(body, known, again, conditions)
@@ -120,6 +127,6 @@ def _find_footprints(
                 likely_axes = "".join(sorted(known.find_axes(*_list_own_indices(source, known))))
                 gathers = any(known.depends_on_data(each) and known.differs_in_loop(each) for each in source.start)
                 loaded = destination.buffer.name
-                yield LoadFootprint(
-                    loaded, axes, size, get_multicast_axes(stmt), likely_axes, gathers, source.buffer.name
-                )
+                place = tuple(tile.substitute_variables(each, known.first) for each in source.start)
+                together = get_multicast_axes(stmt)
+                yield LoadFootprint(loaded, axes, size, together, likely_axes, gathers, source.buffer.name, place)
