@@ -276,7 +276,8 @@ class _IntervalSweep:
         most = self.budget.spent + (_WORK_PER_SWEEP if is_affordable else _WORK_PER_SWEEP // 8)
         while is_proven and low < high and not self.budget.is_over:
             self.budget.tried(low)
-            attempt, found, fewest = tried.get(low) or self.attempt_interval(low, _EFFORT_PER_II)
+            is_known = low in tried and tried[low][0].outcome != "unknown"
+            attempt, found, fewest = tried[low] if is_known else self.attempt_interval(low, _EFFORT_PER_II)
             self.attempts.append(attempt)
             low += 1
             if attempt.outcome == "found":

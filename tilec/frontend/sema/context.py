@@ -87,19 +87,22 @@ class Mask:
 class Findings:
     """Facts known only once a kernel has been elaborated, as places in its text: the variables of T.alloc_var and
     the arrays of T.alloc_local that threads set differently, the `if`s on the thread that have collective statements in
-    them, those that divide warps into roles, the arrays that must have the same values in all threads, and those that
-    methods of T.TensorCoreIntrinEmitter use, with the shape of the block's tile."""
+    them, those that divide warps into roles, the arrays that must have the same values in all threads, the fragments of
+    which each thread has its own, and the arrays that methods of T.TensorCoreIntrinEmitter use, with the shape of the
+    block's tile."""
 
     per_thread_variables: set[Span] = field(default_factory=set)
     shared_ifs: set[Span] = field(default_factory=set)
     dividing_ifs: set[Span] = field(default_factory=set)
     uniform_arrays: set[Span] = field(default_factory=set)
+    private_fragments: set[Span] = field(default_factory=set)
     emitter_arrays: dict[Span, tuple[int, int]] = field(default_factory=dict)
 
     def copy_sets(self) -> Findings:
         """Return a copy of the findings whose sets and dictionary are independent of these."""
-        variables, arrays = set(self.per_thread_variables), set(self.uniform_arrays)
-        return Findings(variables, set(self.shared_ifs), set(self.dividing_ifs), arrays, dict(self.emitter_arrays))
+        variables, arrays, fragments = self.per_thread_variables, self.uniform_arrays, self.private_fragments
+        ifs, dividing = set(self.shared_ifs), set(self.dividing_ifs)
+        return Findings(set(variables), ifs, dividing, set(arrays), set(fragments), dict(self.emitter_arrays))
 
 
 @records.dataclass(frozen=True, slots=True)
@@ -143,6 +146,8 @@ class Context:
     """The threads of a block along x, y and z, once `has_threads`. They run in whole warps, so that `threads` may be
     more; the threads past the last take no part in what each thread does for itself."""
     has_threads: bool = False
+    launched: tuple[ast.Stmt, ...] = ()
+    """The statements inside `with T.Kernel`."""
     blocks: tuple[tuple[tile.Var, tile.Extent], ...] = ()
     """The block indices, each with its extent of the grid."""
     cluster: tile.Cluster = tile.NO_CLUSTER

@@ -355,17 +355,23 @@ N = TypeVar("N", bound=Node)
 def walk_nodes(node: Node) -> Iterator[Node]:
     """Yield a node and all its descendants, each before its children, in the order of the fields."""
     yield node
+    for child in list_children(node):
+        yield from walk_nodes(child)
+
+
+def list_children(node: Node) -> Iterator[Node]:
+    """Yield the nodes directly inside a node, in the order of the fields."""
     for f in fields(node):
-        yield from _walk_value(getattr(node, f.name))
+        yield from _find_nodes(getattr(node, f.name))
 
 
-def _walk_value(value: object) -> Iterator[Node]:
-    """Yield the nodes and their descendants in a field's value: a node, or tuples of nodes at any depth."""
+def _find_nodes(value: object) -> Iterator[Node]:
+    """Yield the nodes in a field's value: a node, or tuples of nodes at any depth."""
     if isinstance(value, tuple):
         for item in value:
-            yield from _walk_value(item)
+            yield from _find_nodes(item)
     elif isinstance(value, Node):
-        yield from walk_nodes(value)
+        yield value
 
 
 def replace_spans(node: N, place: Callable[[Node], Span]) -> N:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.statements.private_fragments import expected_spread
 from tilec.ir import tile
 from tilec.ir.affine import Affine, affine_form
 from tilec.ops.language.values import Access, IndexRange, show_shape
@@ -29,7 +30,8 @@ def check_access(context: Context, access: Access, span: Span, verb: Literal["re
     if buffer.scope == "fragment" and not context.is_parallel and not is_copied:
         title = f"an element of {buffer.name} is {verb} outside T.Parallel"
         note = "a fragment is spread over the threads"
-        raise_error("fragment-index", title, span, note, help="write `for i in T.Parallel(n):` around it")
+        with expected_spread(context, buffer):
+            raise_error("fragment-index", title, span, note, help="write `for i in T.Parallel(n):` around it")
     if buffer.scope == "tmem":
         title = f"an element of {buffer.name} is {verb}, which is in tensor memory"
         place = Label(buffer.span, "allocated here")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions.bounds import check_element
 from tilec.frontend.sema.statements import per_thread
+from tilec.frontend.sema.statements.private_fragments import expected_spread
 from tilec.ir import tile
 from tilec.ir.types import BOOL
 from tilec.ops.language.signature import Argument, as_expr
@@ -35,12 +36,13 @@ def store_element(context: Context, access: Access, value: Callable[[tile.Expr],
     """Emit a nest over the whole fragment that sets one element to `value` of its old content; refuse what differs by
     thread. The index and the value must be the same in all threads.
     """
-    if not context.guards:
-        check_element(context, access.buffer, access.indices, span)
-    per_thread.require_known_threads(context, span, f"setting an element of {access.buffer.name}")
-    variables, chosen = _make_element_nest(context, access, span)
-    stored = as_expr(value(tile.Load(access.buffer, variables)), access.buffer.dtype)
-    per_thread.require_uniform(context, stored, span, f"an element of {access.buffer.name}")
+    with expected_spread(context, access.buffer):
+        if not context.guards:
+            check_element(context, access.buffer, access.indices, span)
+        per_thread.require_known_threads(context, span, f"setting an element of {access.buffer.name}")
+        variables, chosen = _make_element_nest(context, access, span)
+        stored = as_expr(value(tile.Load(access.buffer, variables)), access.buffer.dtype)
+        per_thread.require_uniform(context, stored, span, f"an element of {access.buffer.name}")
     body: tile.Stmt = tile.Store(access.buffer, variables, stored, span)
     if chosen is not None:
         body = tile.If(chosen, (body,), (), span)
@@ -54,10 +56,11 @@ def broadcast_element(context: Context, access: Access, span: Span) -> tile.Expr
     buffer = access.buffer
     if buffer.extents == (1,):  # every thread has a copy
         return tile.Load(buffer, tuple(i for i in access.indices if isinstance(i, EXPR_TYPES)))
-    if not context.guards:
-        check_element(context, buffer, access.indices, span)
-    per_thread.require_known_threads(context, span, f"reading an element of {buffer.name}")
-    variables, chosen = _make_element_nest(context, access, span)
+    with expected_spread(context, buffer):
+        if not context.guards:
+            check_element(context, buffer, access.indices, span)
+        per_thread.require_known_threads(context, span, f"reading an element of {buffer.name}")
+        variables, chosen = _make_element_nest(context, access, span)
     staging = context.allocate_buffer(f"{buffer.name}_element", (1,), buffer.dtype, "shared", span)
     body: tile.Stmt = tile.Store(staging, (tile.int32_const(0),), tile.Load(buffer, variables), span)
     if chosen is not None:

@@ -103,6 +103,7 @@ def elaborate_kernel(
         context.mistakes.join(context.schedule_mistakes)
         context.mistakes.end()
     assert launch is not None
+    context.launched = launch.body
     context.block(launch.body)
     built = _build_kernel(function, context, shape, lambda: (*params(), *between))
     if context.mistakes.met:

@@ -105,8 +105,9 @@ def elaborate_allocation(context: Context, name: str, path: str, node: ast.Call)
     if scope == "fragment":
         if call["scope"].value not in ("local.fragment", "local"):
             call.refuse("scope", '"local.fragment" or "local"')
-        scope = "local" if call["scope"].value == "local" else scope
-    if scope in ("local", "global") and call["scope"].value != scope:
+        is_private = call["scope"].value == "local" or node.span in context.findings.private_fragments
+        scope = "local" if is_private else scope
+    elif scope in ("local", "global") and call["scope"].value != scope:
         call.refuse("scope", f'"{scope}"')
     shape = as_shape(call["shape"], f"the shape of {name}", FIXED_SIZE_HELP)
     if scope == "tmem" and len(shape) < 2:

@@ -1,0 +1,53 @@
+"""Fragments that are arrays of a thread: a kernel never uses them whole, nor in T.Parallel, which would spread them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from tilec.frontend.sema.context import Context
+from tilec.frontend.syntax import ast
+from tilec.ir.tile import Buffer
+from tilec.support.diagnostics import CompileError
+from tilec.support.source import Span
+
+
+@contextmanager
+def expected_spread(context: Context, buffer: Buffer) -> Iterator[None]:
+    """Let a body use an element of a fragment as one that some threads hold, or raise its error. Then each thread has
+    its own fragment in the next elaboration, if nothing else in the kernel spreads it."""
+    try:
+        yield
+    except CompileError:
+        if buffer.span is not None and is_used_by_elements_only(context.launched, buffer.span):
+            context.findings.private_fragments.add(buffer.span)
+        raise
+
+
+def is_used_by_elements_only(statements: Iterable[ast.Stmt], allocation: Span) -> bool:
+    """Return whether the statements use what they allocate at this place by single elements outside T.Parallel only;
+    False where they do not allocate it."""
+    allocations = (
+        node.targets
+        for stmt in statements
+        for node in ast.walk_nodes(stmt)
+        if isinstance(node, ast.Assign) and node.value.span == allocation
+    )
+    names = {target.id for targets in allocations for target in targets if isinstance(target, ast.Name)}
+    return bool(names) and not any(_uses_whole(stmt, names) for stmt in statements)
+
+
+def _uses_whole(node: ast.Node, names: set[str]) -> bool:
+    """Return whether a node has one of these names anywhere but in `name[i, j]`, or at all inside T.Parallel."""
+    match node:
+        case ast.Name(id=name):
+            return name in names
+        case ast.Subscript(value=ast.Name(id=name), indices=indices) if name in names:
+            return any(isinstance(index, ast.Slice) or _uses_whole(index, names) for index in indices)
+        case ast.For(iterable=ast.Call(function=ast.Attribute(name="Parallel"))):
+            return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk_nodes(node))
+        case ast.Assign(targets=targets, value=value):
+            others = (target for target in targets if not isinstance(target, ast.Name))
+            return any(_uses_whole(part, names) for part in (*others, value))
+        case _:
+            return any(_uses_whole(child, names) for child in ast.list_children(node))
