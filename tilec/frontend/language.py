@@ -238,7 +238,8 @@ ALLOCATION = (
     ),
     _make_entry(
         allocations.TILE_SIGNATURES["T.alloc_fragment"][1],
-        "A tile in the registers of the block's threads; its uses determine which thread holds which element.",
+        """A tile in the registers of the block's threads; its uses determine which thread holds which element. Where a
+        kernel uses single elements only, and not the same in all threads, each thread has all of it.""",
         allocations.elaborate_allocation,
     ),
     _make_entry(

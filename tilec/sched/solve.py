@@ -51,7 +51,7 @@ _EFFORT_PER_II = 0.5
 _QUICK_EFFORT = 0.02
 _MAX_OPS_FOR_QUICK_EFFORT = 320
 """Larger models skip the quick first try: they take seconds to read, which the solver does not count as effort."""
-_EFFORT_FOR_FEW_STAGES = 0.1
+_EFFORT_FOR_FEW_STAGES = 0.2
 _HURRIED_EFFORT = 0.04
 _EFFORT_PER_FIRST_LEAP = 0.05
 _EFFORT_PER_LEAP = 0.1
@@ -389,14 +389,19 @@ class _IntervalSweep:
             start = left_justify(set_even_lags(self.guess, ii), ii, known)
             found = Attempt(ii, "found", "heuristic", "a schedule exists")
             return found, Answer("found", False, start, 0.0, self.role), fewest
-        answer, is_complete = self.ask(ii, fewest + 1, min(effort, _EFFORT_FOR_FEW_STAGES))
-        is_hurried = effort < _EFFORT_PER_II
+        few = fewest + 1
+        answer, is_complete = self.ask(ii, few, min(effort, _EFFORT_FOR_FEW_STAGES))
         if answer.outcome == "refuted":
             fewest += 2
-        if answer.outcome == "unknown":
-            self.undecided.add((ii, fewest + 1))
-        if not is_complete if answer.outcome == "refuted" else answer.outcome == "unknown" and not is_hurried:
-            answer, _ = self.ask(ii, None, effort)
+            if not is_complete:
+                answer, _ = self.ask(ii, None, effort)
+        elif answer.outcome == "unknown":
+            self.undecided.add((ii, few))
+            if effort >= _EFFORT_PER_II:
+                answer, _ = self.ask(ii, None, effort)
+            if answer.outcome == "unknown" and effort >= _EFFORT_PER_II:
+                harder, _ = self.ask(ii, few, effort)
+                answer = harder if harder.outcome == "found" else answer
         why = {
             "found": "a schedule exists", "refuted": "no schedule exists",
             "unknown": "neither found nor refuted with this effort",

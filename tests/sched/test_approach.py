@@ -1,0 +1,61 @@
+"""Intervals that are too many to be refuted one by one: a schedule near the bound, and a record of what is not known."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from loops import random_problem, tight_problem
+
+from tilec.sched import solve as solving
+from tilec.sched.lower_bounds.bounds import Unschedulable
+from tilec.sched.lower_bounds.least import RefutedIntervals
+from tilec.sched.problem import Problem
+from tilec.sched.solution import Solution
+from tilec.sched.solve import find_smallest_interval
+from tilec.sched.verify import find_violations
+
+PROBLEMS = [random_problem(seed) for seed in range(60)] + [tight_problem(seed) for seed in range(60)]
+
+
+def find(problem: Problem, relaxed: Solution | None = None) -> Solution | None:
+    with suppress(Unschedulable):
+        return find_smallest_interval(problem, relaxed=relaxed)
+    return None
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_without_proofs_nothing_false_is_said(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = find(problem)
+    monkeypatch.setattr(solving, "_INTERVALS_BEFORE_STEPS", 1)
+    monkeypatch.setattr(solving, "_WORK_PER_SWEEP", 0)
+    monkeypatch.setattr(solving, "refute_intervals", lambda problem, low, *rest, **options: RefutedIntervals(low, 0.0))
+    found = find(problem)
+    assert (found is None) == (known is None)
+    if found is None or known is None:
+        return
+    ii = found.schedule.ii
+    assert not list(find_violations(problem, found.schedule))
+    assert ii >= known.schedule.ii
+    assert [attempt.ii for attempt in found.attempts] == list(range(found.attempts[0].ii, ii + 1))
+    assert [attempt.outcome for attempt in found.attempts if attempt.ii == ii] == ["found"]
+    refuted = [attempt.ii for attempt in found.attempts if attempt.outcome == "refuted"]
+    assert known.schedule.ii not in refuted
+    is_open = any(attempt.outcome == "unknown" for attempt in found.attempts)
+    assert found.schedule.status == ("feasible" if is_open else "optimal")
+    assert (found.warning is None) == (found.most_excess == 0) == (not is_open)
+    assert found.schedule.ii <= (1 + found.most_excess / 100) * known.schedule.ii
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_a_search_goes_on_where_one_with_fewer_constraints_ended(problem: Problem) -> None:
+    relaxed = find(problem)
+    if relaxed is None or len(problem.ops) < 2:
+        return
+    kept = replace(problem, same_stage=(*problem.same_stage, (0, len(problem.ops) - 1)))
+    alone, behind = find(kept), find(kept, relaxed)
+    assert (alone is None) == (behind is None)
+    if alone is not None and behind is not None:
+        assert (behind.schedule.ii, behind.schedule.status) == (alone.schedule.ii, alone.schedule.status)
+        assert not list(find_violations(kept, behind.schedule))
