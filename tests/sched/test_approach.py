@@ -1,4 +1,4 @@
-"""Intervals that are too many to be refuted one by one: a schedule near the bound, and a record of what is not known."""
+"""Intervals too many to be refuted one by one: a schedule near the bound, and a record of what is not known."""
 
 from __future__ import annotations
 
