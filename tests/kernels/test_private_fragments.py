@@ -44,9 +44,20 @@ def test_each_thread_has_its_own() -> None:
 
 def test_some_threads_have_their_own() -> None:
     """As where one warpgroup of several prefetches the indices of its next rows."""
-    body = f"{OF_EACH_THREAD}B[t, 0] = 0\nif t < 32:\n    for r in T.serial(4):\n        m[0, r] += 1\n"
-    _, i, b = run(f"{body}for r in T.serial(4):\n    B[t, r] = T.cast(m[0, r], 'float32')\n")
-    rows = (i[:, None] + np.arange(4)) % 128 + (np.arange(128) < 32)[:, None]
+    body = """
+t = T.get_thread_binding()
+m = T.alloc_fragment((4,), "int32")
+for r in T.serial(4):
+    B[t, r] = 0
+if t >= 96:
+    for r in T.serial(4):
+        m[r] = I[t] + r
+    for r in T.serial(4):
+        m[r] += r
+        B[t, r] = T.cast(m[r], "float32")
+"""
+    _, i, b = run(body)
+    rows = (i[:, None] + 2 * np.arange(4)) * (np.arange(128) >= 96)[:, None]
     np.testing.assert_array_equal(b, rows.astype(np.float32))
 
 
@@ -62,3 +73,22 @@ def test_what_is_used_whole_is_spread(use: str) -> None:
 def test_elements_that_all_threads_share_stay_spread() -> None:
     a, _, b = run('m = T.alloc_fragment((4,), "float32")\nm[1] = A[0, 0]\nm[2] = m[1] + 1\nB[0, 0] = m[2]\n')
     assert b[0, 0] == a[0, 0] + np.float32(1)
+
+
+EXCHANGES = {
+    "an index of the thread": "m[t] = A[t, 0]\nB[t, 0] = m[127 - t]",
+    "what one thread sets": "if t == 0:\n    m[0] = A[3, 0]\n    m[1] = A[t, 1]\nB[t, 0] = m[0]",
+    "an atomic addition": "m[0] = A[t, 0]\nT.atomic_add(m[0], 1.0)\nB[t, 0] = m[0]",
+    "a tile from an element on": "m[0] = A[t, 0]\nT.copy(m[0], s)",
+    "a reduction": "for r in T.serial(4):\n    m[r] = A[t, r]\nT.reduce_sum(m[0], s)",
+    "roles": "with T.ws(0):\n    m[0] = A[0, 0]\nwith T.ws(1):\n    B[0, 0] = m[0]",
+}
+
+
+@pytest.mark.parametrize("body", EXCHANGES.values(), ids=EXCHANGES)
+def test_what_threads_exchange_is_refused(body: str) -> None:
+    start = (
+        't = T.get_thread_binding()\nm = T.alloc_fragment((128,), "float32")\ns = T.alloc_shared((128,), "float32")\n'
+    )
+    with pytest.raises(CompileError):
+        build(f"{start}{body}\n")

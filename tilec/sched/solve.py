@@ -53,8 +53,7 @@ _MAX_OPS_FOR_QUICK_EFFORT = 320
 """Larger models skip the quick first try: they take seconds to read, which the solver does not count as effort."""
 _EFFORT_FOR_FEW_STAGES = 0.2
 _HURRIED_EFFORT = 0.04
-_EFFORT_PER_FIRST_LEAP = 0.05
-_EFFORT_PER_LEAP = 0.1
+_EFFORT_PER_LEAP = 0.05
 _EFFORT_FOR_FALLBACK = 4.0
 
 # A few intervals are refuted by windows, whose reasons say more, before many are refuted at once.
@@ -241,7 +240,7 @@ class _IntervalSweep:
                 return self.end_sweep(ii, *self.find_by_all_heuristics(ii, last))
             if ii > first and not self.has_leapt and (ii >= leap_from or self.attempts[-1].how == "solver"):
                 self.has_leapt = True
-                ii = self.leap_refuted_intervals(ii, self.reachable(ii, last)[0], _EFFORT_PER_FIRST_LEAP)
+                ii = self.leap_refuted_intervals(ii, self.reachable(ii, last)[0], _EFFORT_PER_LEAP)
                 continue
             reason = find_refutation(self.problem, ii)
             if reason is not None:
@@ -273,11 +272,12 @@ class _IntervalSweep:
             low = self.leap_refuted_intervals(low, high - 1, _EFFORT_PER_LEAP)
         # The smallest II is often one of the first, so some are tried even where all are too many.
         is_affordable = (high - low) * work <= _WORK_PER_SWEEP
+        effort = _EFFORT_PER_II if is_affordable else _HURRIED_EFFORT
         most = self.budget.spent + (_WORK_PER_SWEEP if is_affordable else _WORK_PER_SWEEP // 8)
         while is_proven and low < high and not self.budget.is_over:
             self.budget.tried(low)
             is_known = low in tried and tried[low][0].outcome != "unknown"
-            attempt, found, fewest = tried[low] if is_known else self.attempt_interval(low, _EFFORT_PER_II)
+            attempt, found, fewest = tried[low] if is_known else self.attempt_interval(low, effort)
             self.attempts.append(attempt)
             low += 1
             if attempt.outcome == "found":

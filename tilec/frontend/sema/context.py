@@ -179,6 +179,9 @@ class Context:
     """The facts that an earlier elaboration of the kernel has found."""
     variable_masks: dict[str, tuple[Mask, ...]] = field(default_factory=dict)
     """By name of a variable of T.alloc_var or an array of T.alloc_local: the masks around its allocation."""
+    private_uses: dict[str, tuple[range | None, tuple[tile.Expr, ...]]] = field(default_factory=dict)
+    """By name of a fragment of which each thread has its own: the role and the conditions of the threads that use
+    it."""
     emitter_tiles: dict[str, tile.Buffer] = field(default_factory=dict)
     """By name of an array that methods of T.TensorCoreIntrinEmitter use: the fragment in its place."""
     varying_variables: set[tile.Var] = field(default_factory=set)

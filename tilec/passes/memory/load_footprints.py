@@ -23,7 +23,8 @@ class LoadFootprint:
     it together. `likely_axes` leave out those along which data select one element of a dimension, such as the matrix of
     an expert, once and for all: neighbours select the same one as a rule. Where data select anew in every iteration,
     the part `is_gathered`: what it shares with others is unknown. Copies of a tensor with equal `place` read the same
-    part: the beginning of the region, with one variable for all loops of equal bounds."""
+    part: beginning and extent of the region, with one variable for all loops of equal bounds that are not inside each
+    other, and the tile where a T.alloc_var says where it begins."""
 
     tile: str
     axes: str
@@ -47,20 +48,21 @@ def find_load_footprints(kernel: tile.Kernel) -> tuple[LoadFootprint, ...]:
     axes: dict[tile.Var | tile.Buffer, frozenset[str]] = {
         var: frozenset(axis) for var, axis in zip(kernel.block_vars, "xyz", strict=False)
     }
-    return tuple(_find_footprints(kernel.body, _KnownVariables(axes, set(), set(), {}, {}), 1))
+    return tuple(_find_footprints(kernel.body, _KnownVariables(axes, set(), set(), {}, {}, []), 1))
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownVariables:
     """The axes of the grid that each variable depends on, T.alloc_var's too, the variables that depend on elements of
     tensors, and those that differ between iterations of a loop; `first` has the variable of the first loop with the
-    bounds of each, and `of_bounds` that of each bounds."""
+    bounds of each, `of_bounds` that of each bounds, and `around` those of the loops around a statement."""
 
     axes: dict[tile.Var | tile.Buffer, frozenset[str]]
     data: set[tile.Var]
     looping: set[tile.Var]
     first: dict[tile.Var, tile.Expr]
     of_bounds: dict[tuple[tile.Expr, tile.Expr, int], tile.Var]
+    around: list[tile.Var]
 
     def find_axes(self, *exprs: tile.Expr) -> frozenset[str]:
         """Return the axes of the grid whose block index the expressions depend on."""
@@ -109,10 +111,13 @@ def _find_footprints(
                 if stmt.step == 1:  # the ranges of neighbours overlap
                     known.axes[var] = frozenset()
                 known.looping.add(var)
-                known.first[var] = known.of_bounds.setdefault((start, stop, stmt.step), var)
+                of_bounds = known.of_bounds.setdefault((start, stop, stmt.step), var)
+                known.first[var] = var if of_bounds in known.around else of_bounds
                 count = get_static_trip_count(stmt)
                 again = trip_count * (estimate_trip_count(stmt) if count is None else count)
+                known.around.append(of_bounds)
                 yield from _find_footprints(body, known, again, conditions)
+                known.around.pop()
             case tile.While(body=body):
                 yield from _find_footprints(body, known, trip_count * UNKNOWN_TRIP_COUNT, conditions)
             case tile.If(condition=condition, then=then, orelse=orelse):
@@ -127,6 +132,11 @@ def _find_footprints(
                 likely_axes = "".join(sorted(known.find_axes(*_list_own_indices(source, known))))
                 gathers = any(known.depends_on_data(each) and known.differs_in_loop(each) for each in source.start)
                 loaded = destination.buffer.name
-                place = tuple(tile.substitute_variables(each, known.first) for each in source.start)
+                place = [tile.substitute_variables(each, known.first) for each in source.start]
+                place += map(tile.int32_const, source.extent)
+                if any(isinstance(part, tile.Load) for part in _walk_exprs(source.start)):
+                    place.append(tile.Var(loaded))
                 together = get_multicast_axes(stmt)
-                yield LoadFootprint(loaded, axes, size, together, likely_axes, gathers, source.buffer.name, place)
+                yield LoadFootprint(
+                    loaded, axes, size, together, likely_axes, gathers, source.buffer.name, tuple(place)
+                )

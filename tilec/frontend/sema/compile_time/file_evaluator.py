@@ -205,8 +205,10 @@ class FileEvaluator:
                 self.bind_import(self.context, node)
             case ast.Assign(value=value) if (used := self._find_foreign_root(value)) is not None:
                 # Why the name is foreign takes long to say, and is said only where a kernel needs what is bound here.
+                alone = Scope()
+                alone.bind(used.id, self.scope.names[used.id].value, used.span)
                 for name, span in find_bound_names(node):
-                    self._bind_foreign(name, span, partial(self._diagnose_foreign_use, used))
+                    self._bind_foreign(name, span, partial(_diagnose_foreign_use, alone, used))
             case ast.Assign(targets=targets, value=value):
                 argument = evaluate.evaluate_argument(self.context, value)
                 for target in targets:
@@ -242,17 +244,9 @@ class FileEvaluator:
         """Return the name at the root of `name.attribute…` if a foreign statement defines it, or None."""
         while isinstance(node, ast.Attribute):
             node = node.value
-        binding = self.scope.find(node.id) if isinstance(node, ast.Name) else None
+        binding = self.scope.names.get(node.id) if isinstance(node, ast.Name) else None
         is_foreign = binding is not None and isinstance(binding.value, ForeignValue)
         return node if is_foreign and isinstance(node, ast.Name) else None
-
-    def _diagnose_foreign_use(self, used: ast.Name) -> Diagnostic:
-        """Return the mistake that reading a foreign name is."""
-        try:
-            self.scope.read(used.id, used.span)
-        except CompileError as error:
-            return error.diagnostics[0]
-        raise InternalError(f"{used.id} can be read")
 
     def _run_call(self, call: ast.Call) -> None:
         """Run a call that stands alone: a file's function or a list's mutating method; refuse `T.` calls, skip others.
@@ -381,3 +375,12 @@ def _bind_public_names(scope: Scope, imported: Scope, span: Span) -> None:
     """Bind in `scope` every name of the imported scope that does not begin with `_`, for `from file import *`."""
     for public in [name for name in imported.names if not name.startswith("_")]:
         scope.bind(public, imported.names[public].value, span)
+
+
+def _diagnose_foreign_use(scope: Scope, used: ast.Name) -> Diagnostic:
+    """Return the mistake that reading a name is in a scope where it is foreign."""
+    try:
+        scope.read(used.id, used.span)
+    except CompileError as error:
+        return error.diagnostics[0]
+    raise InternalError(f"{used.id} can be read")

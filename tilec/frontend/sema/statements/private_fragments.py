@@ -1,13 +1,18 @@
-"""Fragments that are arrays of a thread: a kernel never uses them whole, nor in T.Parallel, which would spread them."""
+"""Fragments that are arrays of a thread: a kernel never uses them whole, nor in T.Parallel, which would spread them.
+
+As arrays they would lose what one thread writes and another reads. So all accesses must be made by the same threads,
+and at indices that these share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.statements.per_thread import is_varying
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer
+from tilec.ops.language.values import EXPR_TYPES
 from tilec.support.diagnostics import CompileError
 from tilec.support.source import Span
 
@@ -24,6 +29,16 @@ def expected_spread(context: Context, buffer: Buffer) -> Iterator[None]:
         raise
 
 
+def is_other_threads_use(context: Context, buffer: Buffer, indices: Sequence[object]) -> bool:
+    """Return whether an element of a fragment that is to be private may be what another thread has set: its index
+    differs between threads, or other threads make the accesses before."""
+    if buffer.span not in context.findings.private_fragments:
+        return False
+    threads = context.role, tuple(mask.written for mask in context.masks)
+    varies = any(isinstance(index, EXPR_TYPES) and is_varying(context, index) for index in indices)
+    return varies or context.private_uses.setdefault(buffer.name, threads) != threads
+
+
 def is_used_by_elements_only(statements: Iterable[ast.Stmt], allocation: Span) -> bool:
     """Return whether the statements use what they allocate at this place by single elements outside T.Parallel only;
     False where they do not allocate it."""
@@ -38,13 +53,14 @@ def is_used_by_elements_only(statements: Iterable[ast.Stmt], allocation: Span) -
 
 
 def _uses_whole(node: ast.Node, names: set[str]) -> bool:
-    """Return whether a node has one of these names anywhere but in `name[i, j]`, or at all inside T.Parallel."""
+    """Return whether a node has one of these names anywhere but in `name[i, j]`, or at all inside T.Parallel or in a
+    call that is a statement, which works on whole tiles."""
     match node:
         case ast.Name(id=name):
             return name in names
         case ast.Subscript(value=ast.Name(id=name), indices=indices) if name in names:
             return any(isinstance(index, ast.Slice) or _uses_whole(index, names) for index in indices)
-        case ast.For(iterable=ast.Call(function=ast.Attribute(name="Parallel"))):
+        case ast.For(iterable=ast.Call(function=ast.Attribute(name="Parallel" | "vectorized"))) | ast.Evaluate():
             return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk_nodes(node))
         case ast.Assign(targets=targets, value=value):
             others = (target for target in targets if not isinstance(target, ast.Name))
