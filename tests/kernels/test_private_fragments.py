@@ -61,6 +61,18 @@ if t >= 96:
     np.testing.assert_array_equal(b, rows.astype(np.float32))
 
 
+def test_vectors_of_each_thread() -> None:
+    a, _, b = run("""
+t = T.get_thread_binding()
+m = T.alloc_fragment((4,), "float32")
+for r in T.vectorized(4):
+    m[r] = A[t, r]
+for r in T.vectorized(4):
+    B[t, r] = m[r]
+""")
+    np.testing.assert_array_equal(b, a)
+
+
 @pytest.mark.parametrize(
     "use", ["T.fill(m, 0)", "for i, j in T.Parallel(2, 4):\n    m[i, j] += 1", "T.copy(m[0, 0:4], m[1, 0:4])"]
 )

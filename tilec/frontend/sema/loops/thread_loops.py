@@ -13,6 +13,7 @@ from tilec.analysis.usage import list_expressions
 from tilec.frontend.sema.context import Context, Mask
 from tilec.frontend.sema.loops.loop_headers import LoopHeader
 from tilec.frontend.sema.statements import per_thread
+from tilec.frontend.sema.statements.private_fragments import expected_spread
 from tilec.ir import tile
 from tilec.ir.affine import add_exprs
 from tilec.ir.groups import WARP_THREADS
@@ -53,6 +54,12 @@ def emit_nest(context: Context, made: tile.Parallel, path: str) -> None:
         way_out = "write T.vectorized or T.serial for work of each thread"
         raise_error("thread-dependent", title, (varying or stores)[0].span, note, secondary=(place,), help=way_out)
     loaded, fastest = {e.buffer for e in _list_loads(made.body)}, made.vars[-1]
+    for buffer in (*(s.buffer for s in stores), *loaded):
+        if buffer.scope == "fragment" and buffer.extents != (1,) and buffer.name not in context.variable_names:
+            title = f"each thread uses elements of {buffer.name} in {path}"
+            note = "a fragment is spread over the threads"
+            with expected_spread(context, buffer):
+                raise_error("fragment-index", title, made.span, note, help="write `for i in T.Parallel(n):` instead")
     is_independent = len(kept) == len(everything) and not any(
         s.buffer in loaded or s.atomic or (s.buffer.scope == "local" and not _is_indexed_by(s.indices, fastest))
         for s in stores

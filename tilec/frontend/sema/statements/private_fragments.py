@@ -60,7 +60,7 @@ def _uses_whole(node: ast.Node, names: set[str]) -> bool:
             return name in names
         case ast.Subscript(value=ast.Name(id=name), indices=indices) if name in names:
             return any(isinstance(index, ast.Slice) or _uses_whole(index, names) for index in indices)
-        case ast.For(iterable=ast.Call(function=ast.Attribute(name="Parallel" | "vectorized"))) | ast.Evaluate():
+        case ast.For(iterable=ast.Call(function=ast.Attribute(name="Parallel"))) | ast.Evaluate():
             return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk_nodes(node))
         case ast.Assign(targets=targets, value=value):
             others = (target for target in targets if not isinstance(target, ast.Name))
