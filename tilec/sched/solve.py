@@ -240,7 +240,7 @@ class _IntervalSweep:
                 return self.end_sweep(ii, *self.find_by_all_heuristics(ii, last))
             if ii > first and not self.has_leapt and (ii >= leap_from or self.attempts[-1].how == "solver"):
                 self.has_leapt = True
-                ii = self.leap_refuted_intervals(ii, self.reachable(ii, last)[0], _EFFORT_PER_LEAP)
+                ii = self.leap_refuted_intervals(ii, self.reachable(ii, last)[0])
                 continue
             reason = find_refutation(self.problem, ii)
             if reason is not None:
@@ -269,7 +269,7 @@ class _IntervalSweep:
         # Once one proof is missing, the others no longer prove which II is the smallest.
         is_proven = all(attempt.outcome == "refuted" for attempt in self.attempts)
         if is_proven and low < high:
-            low = self.leap_refuted_intervals(low, high - 1, _EFFORT_PER_LEAP)
+            low = self.leap_refuted_intervals(low, high - 1)
         # The smallest II is often one of the first, so some are tried even where all are too many.
         is_affordable = (high - low) * work <= _WORK_PER_SWEEP
         effort = _EFFORT_PER_II if is_affordable else _HURRIED_EFFORT
@@ -350,10 +350,11 @@ class _IntervalSweep:
         self.budget.spend(heuristic.estimate_placing_work(self.problem, ii))
         return heuristic.place_ops(set_even_lags(self.guess, ii), ii)
 
-    def leap_refuted_intervals(self, ii: int, high: int, effort: float) -> int:
+    def leap_refuted_intervals(self, ii: int, high: int) -> int:
         """Return the first II from `ii` to `high` + 1 that one solver run over all of them does not refute, and record
         the refuted ones."""
-        answer = refute_intervals(self.problem, ii, high, effort * self.effort, budget=self.budget.split_third())
+        effort = _EFFORT_PER_LEAP * self.effort
+        answer = refute_intervals(self.problem, ii, high, effort, budget=self.budget.split_third())
         self.spent += answer.effort
         for at in range(ii, answer.ii):
             spent = round(answer.effort * 1_000_000) if at == ii else 0

@@ -105,6 +105,15 @@ class Findings:
         return Findings(set(variables), ifs, dividing, set(arrays), set(fragments), dict(self.emitter_arrays))
 
 
+@dataclass(slots=True)
+class PrivateUses:
+    """The threads that set elements of a fragment, and those that read them, in the order of the text: the role and the
+    conditions on the thread around each use."""
+
+    written: list[tuple[object, ...]] = field(default_factory=list)
+    read: list[tuple[object, ...]] = field(default_factory=list)
+
+
 @records.dataclass(frozen=True, slots=True)
 class Machine:
     """The GPU: functions that return the number of its multiprocessors and its compute capability, and the cluster of
@@ -179,9 +188,8 @@ class Context:
     """The facts that an earlier elaboration of the kernel has found."""
     variable_masks: dict[str, tuple[Mask, ...]] = field(default_factory=dict)
     """By name of a variable of T.alloc_var or an array of T.alloc_local: the masks around its allocation."""
-    private_uses: dict[str, tuple[range | None, tuple[tile.Expr, ...]]] = field(default_factory=dict)
-    """By name of a fragment of which each thread has its own: the role and the conditions of the threads that use
-    it."""
+    private_uses: dict[str, PrivateUses] = field(default_factory=dict)
+    """By name of a fragment of which each thread has its own: which threads use it."""
     emitter_tiles: dict[str, tile.Buffer] = field(default_factory=dict)
     """By name of an array that methods of T.TensorCoreIntrinEmitter use: the fragment in its place."""
     varying_variables: set[tile.Var] = field(default_factory=set)

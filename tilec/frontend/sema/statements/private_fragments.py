@@ -1,14 +1,15 @@
 """Fragments that are arrays of a thread: a kernel never uses them whole, nor in T.Parallel, which would spread them.
 
-As arrays they would lose what one thread writes and another reads. So all accesses must be made by the same threads,
-and at indices that these share."""
+As arrays they would lose what one thread sets and another reads. So the same threads must set all elements, no others
+may read them, and each at indices that these threads share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
-from tilec.frontend.sema.context import Context
+from tilec.frontend.sema.context import Context, PrivateUses
 from tilec.frontend.sema.statements.per_thread import is_varying
 from tilec.frontend.syntax import ast
 from tilec.ir.tile import Buffer
@@ -29,14 +30,21 @@ def expected_spread(context: Context, buffer: Buffer) -> Iterator[None]:
         raise
 
 
-def is_other_threads_use(context: Context, buffer: Buffer, indices: Sequence[object]) -> bool:
-    """Return whether an element of a fragment that is to be private may be what another thread has set: its index
-    differs between threads, or other threads make the accesses before."""
+def may_be_of_another_thread(
+    context: Context, buffer: Buffer, indices: Sequence[object], verb: Literal["read", "written"]
+) -> bool:
+    """Return whether an element of a fragment that is to be private may be what another thread sets: its index differs
+    between threads, or not all threads that read elements set them."""
     if buffer.span not in context.findings.private_fragments:
         return False
-    threads = context.role, tuple(mask.written for mask in context.masks)
-    varies = any(isinstance(index, EXPR_TYPES) and is_varying(context, index) for index in indices)
-    return varies or context.private_uses.setdefault(buffer.name, threads) != threads
+    uses = context.private_uses.setdefault(buffer.name, PrivateUses())
+    threads = context.role, *(mask.written for mask in context.masks)
+    (uses.written if verb == "written" else uses.read).append(threads)
+    setters = uses.written[0] if uses.written else ()
+    is_shared = any(each != setters for each in uses.written) or any(
+        each[: len(setters)] != setters for each in uses.read
+    )
+    return is_shared or any(isinstance(index, EXPR_TYPES) and is_varying(context, index) for index in indices)
 
 
 def is_used_by_elements_only(statements: Iterable[ast.Stmt], allocation: Span) -> bool:
