@@ -108,3 +108,9 @@ for i in T.Parallel(64):
     with pytest.raises(CompileError) as refused:
         run(body)
     assert [d.code for d in refused.value.diagnostics] == ["thread-dependent"]
+
+
+def test_atomic_operations_on_an_array_of_each_thread_are_refused() -> None:
+    body = 'm = T.alloc_local((1,), "float32")\nm[0] = A[0]\nT.atomic_add(m[0], 1.0)\nB[0] = m[0]\n'
+    with pytest.raises(CompileError, match="works on tensors and shared tiles"):
+        run(body)

@@ -98,13 +98,14 @@ def _read_order(call: Call, kind: tile.Atomic) -> tile.Order:
 
 
 def _check_target(call: Call, name: str, buffer: tile.Buffer, kind: tile.Atomic) -> None:
-    """Raise an error if the target is a fragment, or its element type has no such atomic combination."""
-    if buffer.scope == "fragment":
+    """Raise an error if the target is in registers, or its element type has no such atomic combination."""
+    if buffer.scope not in ("global", "shared"):
+        kind_of = {"fragment": "a fragment", "local": "an array of each thread"}.get(buffer.scope, "in tensor memory")
         raise_error(
             "wrong-scope",
             f"{call.name} works on tensors and shared tiles",
             call[name].span,
-            f"{buffer.name} is a fragment, which threads do not share",
+            f"{buffer.name} is {kind_of}, which threads do not share",
             help="update it without an atomic operation",
         )
     if buffer.dtype not in ATOMIC_TYPES[kind]:
