@@ -93,6 +93,9 @@ EXCHANGES = {
     "an atomic addition": "m[0] = A[t, 0]\nT.atomic_add(m[0], 1.0)\nB[t, 0] = m[0]",
     "a tile from an element on": "m[0] = A[t, 0]\nT.copy(m[0], s)",
     "a reduction": "for r in T.serial(4):\n    m[r] = A[t, r]\nT.reduce_sum(m[0], s)",
+    "what a condition no longer admits": (
+        "if I[t] > 64:\n    m[0] = A[t, 0]\nI[t] = 127 - I[t]\nif I[t] > 64:\n    B[t, 0] = m[0]"
+    ),
     "roles": "with T.ws(0):\n    m[0] = A[0, 0]\nwith T.ws(1):\n    B[0, 0] = m[0]",
 }
 

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from typing import Literal
 
 from tilec.frontend.sema.context import Context
-from tilec.frontend.sema.statements.private_fragments import expected_spread, may_be_of_another_thread
+from tilec.frontend.sema.statements.private_fragments import (
+    expected_spread,
+    may_be_of_another_thread,
+    record_private_use,
+)
 from tilec.ir import tile
 from tilec.ir.affine import Affine, affine_form
 from tilec.ops.language.values import Access, IndexRange, show_shape
@@ -28,7 +32,8 @@ def check_access(context: Context, access: Access, span: Span, verb: Literal["re
     if buffer.scope not in ("global", "tmem") and not context.guards:
         check_element(context, buffer, access.indices, span)
     is_spread = buffer.scope == "fragment" and not context.is_parallel and not is_copied
-    if is_spread or may_be_of_another_thread(context, buffer, access.indices, verb):
+    record_private_use(context, buffer, verb)
+    if is_spread or may_be_of_another_thread(context, buffer, access.indices):
         title = f"an element of {buffer.name} is {verb} outside T.Parallel"
         note = "a fragment is spread over the threads"
         with expected_spread(context, buffer):

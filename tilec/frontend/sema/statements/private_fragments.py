@@ -30,16 +30,21 @@ def expected_spread(context: Context, buffer: Buffer) -> Iterator[None]:
         raise
 
 
-def may_be_of_another_thread(
-    context: Context, buffer: Buffer, indices: Sequence[object], verb: Literal["read", "written"]
-) -> bool:
-    """Return whether an element of a fragment that is to be private may be what another thread sets: its index differs
-    between threads, or not all threads that read elements set them."""
-    if buffer.span not in context.findings.private_fragments:
+def record_private_use(context: Context, buffer: Buffer, verb: Literal["read", "written"]) -> None:
+    """Record which threads use an element of a fragment that is to be private: their role, and the conditions around
+    the use. Conditions are compared with their elements read: what is read anew may have changed."""
+    if buffer.span in context.findings.private_fragments:
+        uses = context.private_uses.setdefault(buffer.name, PrivateUses())
+        threads = context.role, *(mask.condition for mask in context.masks)
+        (uses.written if verb == "written" else uses.read).append(threads)
+
+
+def may_be_of_another_thread(context: Context, buffer: Buffer, indices: Sequence[object]) -> bool:
+    """Return whether an element of a private fragment may be what another thread sets: its index differs between
+    threads, or not all threads that were recorded to read elements set them."""
+    uses = context.private_uses.get(buffer.name)
+    if uses is None:
         return False
-    uses = context.private_uses.setdefault(buffer.name, PrivateUses())
-    threads = context.role, *(mask.written for mask in context.masks)
-    (uses.written if verb == "written" else uses.read).append(threads)
     setters = uses.written[0] if uses.written else ()
     is_shared = any(each != setters for each in uses.written) or any(
         each[: len(setters)] != setters for each in uses.read
