@@ -152,14 +152,14 @@ def test_a_process_that_crashes_is_said_to_have_crashed(tmp_path: Path) -> None:
 WITHOUT_ASSEMBLER = """import os, pathlib, sys, time
 from tilec.cli.main import main
 from tilec.ptx import assemble
-assemble._link_module = lambda *_: LINK
+assemble.LINKER._function = lambda *_: RESULT
 sys.exit(main())
 """
 
 
-def _build_with(link: str, folder: Path) -> subprocess.Popen[str]:
+def _build_with(result: str, folder: Path) -> subprocess.Popen[str]:
     """Begin a build in whose assembler this expression is computed."""
-    command = [sys.executable, "-c", WITHOUT_ASSEMBLER.replace("LINK", link), str(VECTOR_ADD), "--no-cache"]
+    command = [sys.executable, "-c", WITHOUT_ASSEMBLER.replace("RESULT", result), str(VECTOR_ADD), "--no-cache"]
     environment = {**ENVIRONMENT, "TMPDIR": str(folder)}
     return subprocess.Popen(
         [*command, "-o", str(folder / "a.cubin")], env=environment, cwd=folder, stderr=subprocess.PIPE, text=True

@@ -227,7 +227,7 @@ def call(*given):
     mutex = ctypes.create_string_buffer(256)
     libc.pthread_mutex_lock(mutex)
     libc.pthread_mutex_lock(mutex)
-assemble._link_module = call
+assemble.LINKER._function = call
 """
 IN_THE_EMULATOR = """import tilec.emu.machine.blocks as blocks
 before = blocks.run_clusters

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from tilec.support.diagnostics import InternalError
-from tilec.support.processes import Crash, call_isolated
+from tilec.support.processes import Crash, IsolatedFunction
 from tilec.support.records import dataclass
 
 RemarkKind = Literal["register-spill", "wgmma-serialised", "inserted-wait", "setmaxnreg-ignored", "assembler-warning"]
@@ -63,7 +63,7 @@ def assemble_module(ptx: str, target: str, *, opt_level: int = 3, line_info: boo
         # Must stay last. If a release parses differently, C7504 or the missing-entry check below says so.
         options += ["-Xptxas=-ewp", "-Xptxas=-o"]
     try:
-        made = parse_result(*call_isolated(lambda: _link_module(ptx, options)))
+        made = parse_result(*LINKER(ptx, options))
     except Crash as crash:
         raise InternalError(f"the assembler (nvJitLink) crashed with {crash.signal_name}") from None
     if not made.entries and ".entry" in ptx:
@@ -95,8 +95,7 @@ _LEVELS = {0: ("-O0",), 1: ("-Xptxas=-O1",), 2: ("-Xptxas=-O2",), 3: ("-O3",)}
 def _link_module(ptx: str, options: list[str]) -> tuple[bytes, str]:
     """Return the cubin and the log of a PTX module, linked in this process; raise `InternalError` if nvJitLink refuses
     it."""
-    from cuda.bindings import nvjitlink
-
+    nvjitlink = _load_library()
     data = ptx.encode()
     try:
         handle = nvjitlink.create(len(options), options)
@@ -115,6 +114,17 @@ def _link_module(ptx: str, options: list[str]) -> tuple[bytes, str]:
     finally:
         nvjitlink.destroy(handle)
     return bytes(cubin), info
+
+
+def _load_library() -> Any:
+    """Import and return nvJitLink's bindings. Late, because a compilation whose machine code is known does without."""
+    from cuda.bindings import nvjitlink
+
+    return nvjitlink
+
+
+LINKER = IsolatedFunction(_link_module, _load_library)
+"""nvJitLink, which a compilation that has to solve schedules starts before it does that."""
 
 
 def _read_log(size: int, handle: int, read: Callable[[int, bytearray], None]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import marshal
 import os
@@ -9,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 _PR_SET_PDEATHSIG = 1  # man 2 prctl
 
@@ -67,7 +68,7 @@ class Crash(Exception):
 
 
 def isolate_calls() -> None:
-    """Let `call_isolated` fork a process for each call from now on, if the system can fork.
+    """Let each `IsolatedFunction` run in a forked process from now on, if the system can fork.
 
     Only for a program that owns its process: forking with a GPU context or somebody else's threads is not safe.
     """
@@ -75,50 +76,105 @@ def isolate_calls() -> None:
     _is_isolating = hasattr(os, "fork")
 
 
-def call_isolated(work: Callable[[], Any]) -> Any:
-    """Return the result of `work`, run in a forked process where calls are isolated; raise `Crash` if that crashes.
+_isolated_functions: list[IsolatedFunction] = []
 
-    marshal must support the result. If `work` raises there, it runs once more here, for the exception.
+
+def start_isolated_functions() -> None:
+    """Start the processes of all isolated functions, where a computation begins that will call them in the end."""
+    for function in _isolated_functions:
+        function.start()
+
+
+class IsolatedFunction:
+    """A function of a library that may crash, run in a forked process where calls are isolated.
+
+    The process is kept for the next call. `prepare` imports the library; `start` lets that happen before the first
+    call, beside what this process does. marshal must support arguments and result.
     """
-    if not _is_isolating:
-        return work()
-    reader, writer = os.pipe()
-    parent = os.getpid()
-    try:
-        child = os.fork()
-    except OSError:  # no more processes: run it here
-        os.close(reader)
-        os.close(writer)
-        return work()
-    if child == 0:
-        _send_result(work, writer, parent)
-    os.close(writer)
-    try:
-        with os.fdopen(reader, "rb") as pipe:
-            result = pipe.read()
-    except BaseException:
+
+    def __init__(self, function: Callable[..., Any], prepare: Callable[[], object]) -> None:
+        _isolated_functions.append(self)
+        self._function, self._prepare = function, prepare
+        self._owner = self._child = 0
+        self._requests: BinaryIO | None = None
+        self._answers: BinaryIO | None = None
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Return the function's result; raise `Crash` if it crashes. If it raises there, it runs once more here, for
+        the exception."""
+        self.start()
+        if self._requests is None or self._answers is None:
+            return self._function(*arguments)
+        try:
+            with suppress(BrokenPipeError):  # it has crashed; that there is no answer says so
+                marshal.dump(arguments, self._requests)
+                self._requests.flush()
+            has_result, result = marshal.load(self._answers)
+        except EOFError:
+            code = self._end()
+            if code < 0:
+                raise Crash(signal.Signals(-code).name) from None
+            return self._function(*arguments)
+        except BaseException:
+            self._kill()
+            raise
+        return result if has_result else self._function(*arguments)
+
+    def start(self) -> None:
+        """Fork the process, if calls are isolated and this process has none; keep silent where no process is left."""
+        if not _is_isolating or (self._requests is not None and self._owner == os.getpid()):
+            return
+        requests, answers = os.pipe(), os.pipe()
+        parent = os.getpid()
+        try:
+            child = os.fork()
+        except OSError:
+            for end in (*requests, *answers):
+                os.close(end)
+            return
+        if child == 0:
+            os.close(requests[1])
+            os.close(answers[0])
+            self._answer_requests(requests[0], answers[1], parent)
+        os.close(requests[0])
+        os.close(answers[1])
+        self._owner, self._child = parent, child
+        self._requests, self._answers = os.fdopen(requests[1], "wb"), os.fdopen(answers[0], "rb")
+        atexit.register(self._kill)
+
+    def _kill(self) -> None:
+        """End the process, whatever it does."""
         with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        raise
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if code < 0:
-        raise Crash(signal.Signals(-code).name)
-    return marshal.loads(result) if code == 0 else work()
+            os.kill(self._child, signal.SIGKILL)
+        self._end()
 
+    def _end(self) -> int:
+        """Close the pipes of the process, and return its exit code once it has ended; −N for signal N."""
+        atexit.unregister(self._kill)
+        for pipe in (self._requests, self._answers):
+            with suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+        self._requests = self._answers = None
+        return os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
 
-def _send_result(work: Callable[[], Any], writer: int, parent: int) -> NoReturn:
-    """Run `work` in the forked process, write its result to the pipe, and end the process: code 1 if it raised."""
-    code = 1
-    try:
-        signal.set_wakeup_fd(-1)
-        for number in ENDING_SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
-        faulthandler.disable()
-        end_with_parent(parent)
-        result = marshal.dumps(work())
-        with os.fdopen(writer, "wb") as pipe:
-            pipe.write(result)
-        code = 0
-    finally:
-        os._exit(code)
+    def _answer_requests(self, reader: int, writer: int, parent: int) -> NoReturn:
+        """In the forked process: send whether the function returned, and its result, for the arguments of each request,
+        until the parent closes its pipe."""
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in ENDING_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            faulthandler.disable()
+            end_with_parent(parent)
+            self._prepare()
+            with os.fdopen(reader, "rb") as requests, os.fdopen(writer, "wb") as answers:
+                while True:
+                    arguments = marshal.load(requests)
+                    answer: tuple[bool, Any] = (False, None)
+                    with suppress(Exception):
+                        answer = (True, self._function(*arguments))
+                    marshal.dump(answer, answers)
+                    answers.flush()
+        finally:
+            os._exit(1)
