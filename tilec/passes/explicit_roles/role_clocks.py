@@ -6,6 +6,7 @@ phase learns it. Warps that join again know what all of them knew."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field
@@ -62,7 +63,7 @@ class Moment:
         return self.clock.get(actor, 0) >= tick
 
 
-class RoleClocks:
+class RoleClocks(ABC):
     """Observes a run of the barriers, and keeps the clocks of all roles."""
 
     def __init__(self) -> None:
@@ -92,9 +93,9 @@ class RoleClocks:
             raise LimitReached
         self.visit_accesses(role, stmt, values, self.begin_statement(role, stmt))
 
+    @abstractmethod
     def visit_accesses(self, role: RoleAssignment, stmt: tile.Stmt, values: Values, moment: Moment) -> None:
         """Look at the accesses of a statement."""
-        raise NotImplementedError
 
     def begin_statement(self, role: RoleAssignment, stmt: tile.Stmt) -> Moment:
         """Begin a statement's asynchronous work, and return when it accesses its tiles."""
