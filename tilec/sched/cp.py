@@ -11,7 +11,6 @@ from math import ceil, inf
 from typing import Any, Literal
 
 from tilec.sched.budget import WORK_PER_EFFORT, Budget
-from tilec.support.processes import start_isolated_functions
 from tilec.support.records import dataclass
 
 SolverOutcome = Literal["found", "refuted", "unknown"]
@@ -37,7 +36,6 @@ class SolverRun:
 
 def load_solver() -> Any:
     """Import and return the native half of CP-SAT. Late, because most commands and every cache hit do without it."""
-    start_isolated_functions()  # the assembler's library loads beside this one
     from ortools.sat.python import cp_model_helper
 
     return cp_model_helper

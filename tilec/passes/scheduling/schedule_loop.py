@@ -13,6 +13,7 @@ from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop
 from tilec.passes.state import Exploration
 from tilec.support.diagnostics import CompileError, Label, raise_error
 from tilec.support.options import CompileOptions
+from tilec.support.processes import start_isolated_functions
 
 if TYPE_CHECKING:
     from tilec.sched.budget import Budget
@@ -127,9 +128,14 @@ def make_cached_solver(
     name."""
     from tilec.sched.cache import solve_cached
 
+    def search_schedule(problem: Problem, effort: float, budget: Budget) -> Solution:
+        """Solve what is not in the cache; meanwhile the library of the assembler, which follows, is loaded."""
+        start_isolated_functions()
+        return solver(problem, effort, budget)
+
     folder = Path(options.cache_dir) if options.cache_dir is not None else None
     return partial(
-        solve_cached, folder=folder, afresh=options.solve_afresh, solver=solver, scheduler=name, budget=budget
+        solve_cached, folder=folder, afresh=options.solve_afresh, solver=search_schedule, scheduler=name, budget=budget
     )
 
 
