@@ -77,6 +77,9 @@ REAL_SIZES = ROOT / "benchmarks" / "results" / "h200-2026-11-26" / "workloads.js
 """Workloads at real sizes, and the decisions that each was timed with another way."""
 MORE_SIZES = ROOT / "benchmarks" / "more_sizes.json"
 """Workloads that were added later, in the same form."""
+CANDIDATES = ROOT / "benchmarks" / "candidates"
+"""Other forms of kernels, not yet measured; `candidates.json` says whose, with which options, and what each is to
+show."""
 TOKENS, HIDDEN = 16384, 2048
 """Of attention forward: so many in all, and as many heads as make this width."""
 
@@ -448,18 +451,43 @@ def write_workloads(folder: Path, pattern: str, note: Callable[[str], None]) -> 
     for one in read_workloads():
         if fnmatch.fnmatch(one["name"], pattern) and one["name"] not in known:
             note(one["name"])
-            made = alternatives(one, note)
-            decided = {label: describe_decisions(built) for label, built in made.items()}
-            scalars = dict(gpu_inputs.SCALARS.get(one["kernel"], {}))
-            parameters = {
-                "kernel": one["kernel"], "constants": one["constants"], "labels": list(made), "work": one["work"],
-                "unit": one["unit"], "recipes": gpu_inputs.recipes(one["kernel"], one["constants"]),
-                "scalars": scalars, "decided": decided,
-            }  # fmt: skip
-            case = Case(one["name"], "workloads", "variants", parameters=parameters)
-            cases.append(written(folder, case, [(Path(one["kernel"]).stem, built.cubin) for built in made.values()]))
+            cases.append(write_variants(folder, one, alternatives(one, note)))
             index(folder, cases)
     index(folder, cases)
+
+
+def write_candidates(folder: Path, pattern: str, note: Callable[[str], None]) -> None:
+    """Write each workload that has other forms of its kernel in benchmarks/candidates: the kernel as the compiler
+    decides, and each form, with the same tensors."""
+    known = {one["name"]: one for one in read_workloads()}
+    cases = []
+    for name, forms in json.loads((CANDIDATES / "candidates.json").read_text(encoding="utf-8")).items():
+        if fnmatch.fnmatch(name, pattern):
+            note(name)
+            one = known[name]
+            made = {"as decided": build_form(ROOT / one["kernel"], "", one["constants"])}
+            for label, form in forms.items():
+                file = CANDIDATES / form["file"] if "file" in form else ROOT / one["kernel"]
+                made[label] = build_form(file, form.get("options", ""), one["constants"])
+            cases.append(write_variants(folder, one, made))
+    index(folder, cases)
+
+
+def build_form(file: Path, words: str, constants: Mapping[str, Any]) -> driver.Build:
+    source = SourceFile(file.name, file.read_text(encoding="utf-8"))
+    return driver.build_kernel(source, options_of(words, constants), driver.Observer())
+
+
+def write_variants(folder: Path, one: Mapping[str, Any], made: Mapping[str, driver.Build]) -> Case:
+    """Write the builds of a workload by their labels, and return their case."""
+    parameters = {
+        "kernel": one["kernel"], "constants": one["constants"], "labels": list(made), "work": one["work"],
+        "unit": one["unit"], "recipes": gpu_inputs.recipes(one["kernel"], one["constants"]),
+        "scalars": dict(gpu_inputs.SCALARS.get(one["kernel"], {})),
+        "decided": {label: describe_decisions(built) for label, built in made.items()},
+    }  # fmt: skip
+    case = Case(one["name"], "workloads", "variants", parameters=parameters)
+    return written(folder, case, [(Path(one["kernel"]).stem, built.cubin) for built in made.values()])
 
 
 def read_workloads() -> list[dict[str, Any]]:
@@ -499,6 +527,7 @@ def write_suite(folder: Path, pattern: str, seed: int, drawn: int, note: Callabl
         "samples": lambda stage: index(stage, list(write_samples(stage, pattern, seed, note))),
         "drawn": lambda stage: index(stage, list(write_drawn(stage, drawn, note, first))),
         "workloads": lambda stage: write_workloads(stage, pattern, note),
+        "candidates": lambda stage: write_candidates(stage, pattern, note),
         "libraries": lambda stage: index(stage, list(write_plans(stage, pattern, note))),
         "calibration": write_probes,
     }
@@ -519,12 +548,15 @@ def write_suite(folder: Path, pattern: str, seed: int, drawn: int, note: Callabl
     return {name: sum(file.stat().st_size for file in (folder / name).iterdir()) for name in stages}
 
 
+SPECIFICATIONS = (REAL_SIZES, MORE_SIZES, CANDIDATES / "candidates.json")
+
+
 def fingerprint(*asked: object) -> str:
     """Return a digest of the sources that a stage is made of, and of what was asked for."""
     digest = hashlib.sha256(repr(asked).encode())
     for folder in ("tilec", "targets", "samples", "benchmarks", "tests/generate", "tests/samples"):
         for file in sorted((ROOT / folder).rglob("*")):
-            if file.suffix in (".py", ".toml", ".tl", ".lark") or file == REAL_SIZES:
+            if file.suffix in (".py", ".toml", ".tl", ".lark") or file in SPECIFICATIONS:
                 digest.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
     return digest.hexdigest()
 

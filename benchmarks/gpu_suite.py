@@ -3,11 +3,12 @@
     python benchmarks/gpu_cases.py FOLDER --suite                         # first, anywhere: compiles all of it
     python benchmarks/gpu_suite.py FOLDER [--out RESULTS] [--only STAGE …] [--against FOLDER] [--dry]
 
-Stages run in order, each within its seconds and with what those before it left: every sample; random kernels;
-workloads at real sizes, each with other decisions too; kernels beside those of libraries; the figures that target files
-rest on; and profiles, by Nsight Compute, of the ten kernels that are farthest behind. Everything is saved in RESULTS
-after every case. A stage whose folder is not there is left out, so a suite may be carried in parts, and run in several
-calls: profiles are of the results that are in RESULTS. At the end stands one page.
+Stages run in order, each within its seconds and with what those before it left: every sample; random kernels; forms of
+kernels that are not measured yet; workloads at real sizes, each with other decisions too; kernels beside those of
+libraries; the figures that target files rest on; and profiles, by Nsight Compute, of the ten kernels that are farthest
+behind. Everything is saved in RESULTS after every case. A stage whose folder is not there is left out, so a suite may
+be carried in parts, and run in several calls: profiles are of the results that are in RESULTS. At the end stands one
+page.
 
 Here are needed numpy, PyTorch, cuda-python's bindings, click and rich; Triton and `ncu` only if they are to take part.
 `--dry` needs no GPU: it reads all that is in the folder, and says what would run.
@@ -39,10 +40,13 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tilec.ir.manifest import extract_from_cubin
 
 ROOT = Path(__file__).parents[1]
-SECONDS = {"samples": 60, "drawn": 90, "workloads": 230, "libraries": 150, "calibration": 110, "profiles": 80}
+SECONDS = {
+    "samples": 60, "drawn": 90, "candidates": 50, "workloads": 180, "libraries": 150, "calibration": 110,
+    "profiles": 80,
+}  # fmt: skip
 """Of each stage, in the order in which they run: twelve minutes."""
-OF_CASES = ("samples", "drawn", "workloads", "libraries")
-REPEATS = {"workloads": 20, "libraries": 30}
+OF_CASES = ("samples", "drawn", "candidates", "workloads", "libraries")
+REPEATS = {"candidates": 20, "workloads": 20, "libraries": 30}
 PROBE_REPEATS = 5
 WORST = 10
 """So many kernels are profiled."""

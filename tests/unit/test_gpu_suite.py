@@ -50,7 +50,7 @@ def test_the_suite_is_read_without_a_gpu(folder: Path, capsys: pytest.CaptureFix
     assert gpu_suite.main([str(folder), "--dry"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in said] == list(gpu_suite.SECONDS)
-    assert said[1].startswith("drawn: 2 cases, 2 kernels") and said[3].startswith("libraries: 1 cases, 1 kernels")
+    assert said[1].startswith("drawn: 2 cases, 2 kernels") and said[4].startswith("libraries: 1 cases, 1 kernels")
     (case,) = read_cases(folder / "workloads")
     assert case.parameters["labels"][0] == "as decided" and len(case.files) == len(set(case.files)) > 1
 
