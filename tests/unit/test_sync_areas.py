@@ -186,3 +186,31 @@ def test_drawn_parts(seed: int) -> None:
     if draw.random() < 0.3:
         text += text_of(draw.choice(list(CHANGES)), str(rows - 1), store, load)
     runs(made(text, target), n=rows - 1)
+
+
+STRIDED = """
+thread = T.get_thread_binding()
+x = T.alloc_local((4,), "float32")
+for r in T.unroll(4):
+    x[r] = X[bx * 32, thread + r] * 2.0
+for r in T.unroll(4):
+    X[bx * 32 + 1 + thread // 64, {index}] = x[r]
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("index", "meet"),
+    [
+        ("16 * (thread // 4 % 16) + 4 * r + thread % 4", False),  # 4 of every 16
+        ("16 * (thread // 4 % 16) + 4 * r + n * 64 + thread % 4", False),
+        ("16 * (thread // 4 % 16) + 4 * (3 - r) + thread % 4", False),
+        ("16 * (thread // 8 % 8) + 4 * r + thread % 8", True),  # each 8, at 4 between them
+        ("12 * (thread // 4 % 16) + 4 * r + thread % 4", True),  # the fourth 4 are the first ones of the next 12
+    ],
+)
+def test_parts_that_interleave_do_not_wait(index: str, meet: bool, target: str) -> None:
+    """Threads that store runs at a stride meet no others that store the runs between them."""
+    result = made(STRIDED.format(index=index), target)
+    assert ("bar.sync" in result.ptx) == meet
+    runs(result, n=0)

@@ -15,6 +15,9 @@ from tilec.ir.warp_verify.run_state import Access, Range, Reached, RoleState
 from tilec.ir.warp_verify.scenarios import ITERATION_DISTANCES
 from tilec.support.identity import IdentityKey
 
+MAX_PLACES = 1 << 14
+"""The most places of an access in a dimension that are kept one by one, to bound time and memory."""
+
 
 class TensorParts:
     """The parts of tensors that the operations of a program reach. `tensors` are those of which threads may reach one
@@ -117,7 +120,7 @@ def _merge_boxes(one: Reached, other: Reached) -> Reached:
 
 def _merge_ranges(one: Range | None, other: Range | None) -> Range | None:
     """Return the range around two ranges, with the first's variables; None if either is unknown."""
-    return None if one is None or other is None else (min(one[0], other[0]), max(one[1], other[1]), one[2])
+    return None if one is None or other is None else (min(one[0], other[0]), max(one[1], other[1]), one[2], None)
 
 
 def _are_disjoint(one: tuple[Range | None, ...], other: tuple[Range | None, ...]) -> bool:
@@ -126,9 +129,14 @@ def _are_disjoint(one: tuple[Range | None, ...], other: tuple[Range | None, ...]
     """
     for a, b in zip(one, other, strict=True) if len(one) == len(other) else ():
         # Ranges that depend on different fixed variables cannot be compared.
-        if a is not None and b is not None and a[2] == b[2] and (a[1] < b[0] or b[1] < a[0]):
+        if a is not None and b is not None and a[2] == b[2] and (a[1] < b[0] or b[1] < a[0] or _interleave(a, b)):
             return True
     return False
+
+
+def _interleave(one: Range, other: Range) -> bool:
+    """Return whether two ranges have no place in common although one lies within the other."""
+    return one[3] is not None and other[3] is not None and one[3].isdisjoint(other[3])
 
 
 @lru_cache(maxsize=1024)
@@ -152,9 +160,16 @@ def _compute_boxes(
         for index, extent in zip(indices, extents, strict=True):
             places = _list_index_values(index, known, over)
             depends = frozenset(e for e in tile.walk_expr(index) if isinstance(e, tile.Var) and e in fixed)
-            box.append(None if places is None else (min(places), max(places) + extent - 1, depends))
+            box.append(None if places is None else _make_range(places, extent, depends))
         found.append(tuple(box))
     return tuple(found)
+
+
+def _make_range(places: list[int], extent: int, depends: frozenset[tile.Var]) -> Range:
+    """Return the range of an access that begins at these places; with all places if they are few."""
+    few = len(places) * extent <= MAX_PLACES
+    each = frozenset(place + n for place in set(places) for n in range(extent)) if few else None
+    return min(places), max(places) + extent - 1, depends, each
 
 
 _Access = tuple[tile.Buffer, Sequence[tile.Expr], Sequence[int], Mapping[tile.Var, int]]

@@ -11,8 +11,9 @@ from tilec.ir.warp_verify.barrier_machine import Barrier
 from tilec.ir.warp_verify.effects import op_name
 from tilec.support.records import dataclass
 
-Range = tuple[int, int, frozenset[Var]]
-"""The first and the last index along a dimension, and the variables fixed in the block that it depends on."""
+Range = tuple[int, int, frozenset[Var], frozenset[int] | None]
+"""The first and the last index along a dimension, the variables fixed in the block that it depends on, and each index
+if they are few."""
 
 Reached = tuple[tuple[tuple[Range | None, ...], ...], ...]
 """For each sample of the values fixed in the block, the boxes that an operation reaches, as a range for each dimension,

@@ -1,5 +1,6 @@
 """Disjoint accesses to tensors: by the part of a tensor that each reaches, a box whose sides move with a loop, or by
-the thread that reaches each element: accesses with equal owners never meet in different threads.
+the thread that reaches each element: accesses with equal owners never meet in different threads. Parts may also
+interleave: threads that store 16 elements of every 256 meet no others that store the 16 behind them.
 
 Accesses to disjoint parts need no wait and no barrier between them. Their distance depends on the iterations between
 them: each access record counts those (`AccessRecord.age`), up to `MAX_AGE`, which means at least as many. An access
@@ -40,11 +41,28 @@ class LoopFrame:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexTerms:
+    """An index as a sum: terms that are the same throughout the block, terms that vary with their factors and bounds,
+    and the range of the rest."""
+
+    fixed: frozenset[tuple[tile.Expr, int]]
+    moving: tuple[tuple[int, float, float], ...]  # factor, least and greatest value of the term
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
 class TensorArea:
-    """A side for each dimension, in terms of the variable of `loop`, if the access is in one."""
+    """A side for each dimension, in terms of the variable of `loop`, if the access is in one; and the indices of each
+    access that the sides contain, by dimension."""
 
     loop: tile.Var | None
     sides: tuple[BoxSide, ...]
+    indices: tuple[tuple[IndexTerms, ...], ...] = ()
+
+
+MAX_COMPARED = 16
+"""The most pairs of accesses of two operations that are compared by residues, to bound the time."""
 
 
 def build_loop_frame(loop: warp.Loop) -> LoopFrame | None:
@@ -78,7 +96,25 @@ def build_area(
         tuple(_build_side(index, extent, ranges, var, fixed) for index, extent in zip(indices, extents, strict=True))
         for _, indices, extents, ranges in found
     ]
-    return TensorArea(var, tuple(_bound_sides(sides) for sides in zip(*boxes, strict=True)))
+    terms = tuple(
+        tuple(_list_terms(index, extent, ranges, fixed) for index, extent in zip(indices, extents, strict=True))
+        for _, indices, extents, ranges in found
+    )
+    return TensorArea(var, tuple(_bound_sides(sides) for sides in zip(*boxes, strict=True)), terms)
+
+
+def _list_terms(
+    index: tile.Expr, extent: int, ranges: Mapping[tile.Var, Interval], fixed: frozenset[tile.Var]
+) -> IndexTerms:
+    """Return the terms of an index; the variable of a loop around is one that varies, without bounds."""
+    form = affine_form(index)
+    moving = []
+    for atom, factor in form.terms:
+        if atom not in fixed:
+            ends = [factor * bound for bound in value_interval(atom, ranges)]
+            moving.append((factor, min(ends), max(ends)))
+    same = frozenset(term for term in form.terms if term[0] in fixed)
+    return IndexTerms(same, tuple(moving), form.constant, form.constant + extent - 1)
 
 
 _Access = tuple[tile.Buffer, Sequence[tile.Expr], Sequence[int], Mapping[tile.Var, Interval]]
@@ -131,6 +167,8 @@ def are_disjoint(earlier: TensorArea, age: int, later: TensorArea, frame: LoopFr
     before the loop, `age` counts the iterations begun since."""
     if len(earlier.sides) != len(later.sides):
         return False
+    if _are_interleaved(earlier, later):
+        return True
     least, most = _bound_iterations(age)
     if earlier.loop == later.loop:
         step = 0 if earlier.loop is None or frame is None else frame.step
@@ -149,6 +187,39 @@ def are_disjoint(earlier: TensorArea, age: int, later: TensorArea, frame: LoopFr
     )
 
 
+def _are_interleaved(one: TensorArea, other: TensorArea) -> bool:
+    """Return True if each two accesses of the areas have an index whose remainders by some number always differ."""
+    if not 0 < len(one.indices) * len(other.indices) <= MAX_COMPARED:
+        return False
+    return all(
+        any(_have_different_remainders(i, j) for i, j in zip(a, b, strict=True))
+        for a in one.indices
+        for b in other.indices
+    )
+
+
+def _have_different_remainders(one: IndexTerms, other: IndexTerms) -> bool:
+    """Return True if, for the factor of some term, no value of one index is congruent to one of the other index.
+
+    Terms whose factors are multiples of the modulus may have any value, in whatever thread or iteration.
+    """
+    unshared = [factor for _, factor in one.fixed ^ other.fixed]
+    for modulus in sorted({abs(factor) for factor, _, _ in (*one.moving, *other.moving)} - {0, 1}):
+        if any(factor % modulus for factor in unshared):
+            continue
+        (low, high), (other_low, other_high) = _bound_remainder(one, modulus), _bound_remainder(other, modulus)
+        least, greatest = low - other_high, high - other_low
+        if math.isfinite(least) and math.isfinite(greatest) and greatest // modulus * modulus < least:
+            return True
+    return False
+
+
+def _bound_remainder(terms: IndexTerms, modulus: int) -> tuple[float, float]:
+    """Return the range of an index without the terms that are multiples of the modulus or fixed."""
+    rest = [(low, high) for factor, low, high in terms.moving if factor % modulus]
+    return terms.first + sum(low for low, _ in rest), terms.last + sum(high for _, high in rest)
+
+
 def find_area_after_loop(found: TensorArea, age: int, frame: LoopFrame) -> TensorArea | None:
     """Return the area behind the loop of an access `age` iterations before its last; None if that is unknown."""
     if found.loop != frame.var:
@@ -157,7 +228,8 @@ def find_area_after_loop(found: TensorArea, age: int, frame: LoopFrame) -> Tenso
         return None
     least, most = _bound_iterations(age)
     first, last = frame.last - least * frame.step, frame.last - most * frame.step
-    return TensorArea(None, tuple(replace(_sweep_side(side, first, last), coefficient=0) for side in found.sides))
+    sides = tuple(replace(_sweep_side(side, first, last), coefficient=0) for side in found.sides)
+    return TensorArea(None, sides, found.indices)
 
 
 def _bound_iterations(age: int) -> tuple[int, float]:
