@@ -126,3 +126,26 @@ def test_softmax_divides_once_a_row(tmp_path: Path) -> None:
     code = disassembled(cubin).instructions
     assert not any(one.stem == "FCHK" for one in code)
     assert len(code) < 700  # 1074 with a division an element
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("divisor", [8192.0, 2.0**-20, -4.0, 2.0**100, 3.0, 2.0**127])
+def test_quotients_by_powers_of_two_are_products(divisor: float, dtype: str) -> None:
+    """The quotient is exact then, or rounded alike: also a subnormal one, and where a constant is not fused."""
+    text = f"""
+import tilelang.language as T
+@T.prim_func
+def quotients(X: T.Tensor((256,), "{dtype}"), Y: T.Tensor((256,), "{dtype}")):
+    with T.Kernel(1, threads=128) as bx:
+        for i in T.Parallel(256):
+            Y[i] = X[i] / {divisor!r} - 1.5
+"""
+    made = driver.build_kernel(SourceFile("k.tl", text), CompileOptions(), driver.Observer())
+    is_exact = divisor != 3.0 and not (dtype == "float32" and divisor == 2.0**127)
+    assert ("div.rn" in made.ptx) != is_exact
+    random = np.random.default_rng(5)
+    x = (np.exp2(random.uniform(-126, 120, 256)) * random.choice((-1, 1), 256)).astype(dtype)
+    arguments = emulate.KernelArguments({"X": x, "Y": np.zeros_like(x)}, {})
+    emulate.emulate_build(made, arguments)
+    with np.errstate(over="ignore", under="ignore"):
+        np.testing.assert_array_equal(arguments.tensors["Y"], x / x.dtype.type(divisor) - x.dtype.type(1.5))

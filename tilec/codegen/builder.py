@@ -144,6 +144,17 @@ def make_f32(value: float) -> FloatImm:
     return FloatImm(int.from_bytes(struct.pack(">f", round_to(value, FLOAT32)), "big"), 32)
 
 
+def invert_power_of_two(value: FloatImm) -> FloatImm | None:
+    """Return the reciprocal of a power of two, if neither is subnormal; None of other numbers."""
+    mantissa_bits, bias = (52, 1023) if value.width == 64 else (23, 127)
+    exponent, mantissa = value.bits >> mantissa_bits, value.bits & (1 << mantissa_bits) - 1
+    sign = exponent & (bias + 1) << 1
+    inverse = 2 * bias - (exponent - sign)
+    if mantissa or not 0 < exponent - sign <= 2 * bias or inverse <= 0:
+        return None
+    return FloatImm((inverse + sign) << mantissa_bits, value.width)
+
+
 def encode_half(value: float, dtype: DType) -> int:
     """Return the bits of a constant as float16 or bfloat16, rounded to nearest even; infinity beyond the range."""
     rounded = round_to(value, dtype)

@@ -13,6 +13,7 @@ from tilec.codegen.builder import (
     encode_half,
     encode_small_float,
     get_register_class,
+    invert_power_of_two,
     make_immediate,
 )
 from tilec.codegen.scalar import integers, small_floats
@@ -23,7 +24,7 @@ from tilec.ir.affine import UNKNOWN, Affine, Interval, add_exprs, affine_form, v
 from tilec.ir.expr import SMALL_FLOATS, cast_expr, integer_range, wrap_integer
 from tilec.ir.types import BFLOAT16, BOOL, FLOAT16, FLOAT32, INT32, DType
 from tilec.ptx import snippet
-from tilec.ptx.module import Address, Imm, Operand, Reg, Vector
+from tilec.ptx.module import Address, FloatImm, Imm, Operand, Reg, Vector
 from tilec.support.diagnostics import InternalError
 
 FLOAT_NAMES = {**small_floats.FLOAT8_NAMES, FLOAT16: "f16", BFLOAT16: "bf16"}
@@ -439,6 +440,9 @@ class Scalars:
         """Emit an operation of class `f32` or `f64`; f32 division is approximate with fast math or where `may_call` is
         False. The exact division is a subroutine."""
         division = "div.rn" if (self.may_call and not self.fast_math) or cls == "f64" else "div.full"
+        if op == "div" and isinstance(y, FloatImm) and (inverse := invert_power_of_two(y)) is not None:
+            # Exact, and with `.rn` the assembler does not fuse it with a sum.
+            y, division = inverse, "mul.rn"
         # Without `.rn` the assembler may fuse a product and a sum.
         rn = "" if self.may_fuse else ".rn"
         names = {"add": f"add{rn}", "sub": f"sub{rn}", "mul": f"mul{rn}", "div": division, "min": "min", "max": "max"}
