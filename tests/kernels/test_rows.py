@@ -101,3 +101,34 @@ def test_stores_of_threads_to_other_parts_of_a_tile_need_no_barrier(apart: int, 
         f"for r in T.unroll(3):\n    B[128 * r + thread] = s[{apart} * 2 - {apart} * r + thread]",
     )
     assert runs(text, "sm_90a").ptx.count("bar.sync") == barriers
+
+
+COLUMNS = """
+x = T.alloc_fragment(({rows}, {columns}), "{dtype}")
+y = T.alloc_fragment(({columns},), "{dtype}")
+T.copy(A, x)
+T.reduce_{kind}(x, y, dim=0)
+for i, j in T.Parallel({rows}, {columns}):
+    x[i, j] = x[i, j] - y[j]
+T.copy(x, B)
+"""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("sum", "int32"), ("sum", "float32"), ("max", "float32"), ("min", "int64")]
+)
+@pytest.mark.parametrize(
+    ("rows", "columns", "threads"), [(64, 512, 512), (32, 128, 256), (256, 32, 512), (48, 64, 384), (16, 1024, 256)]
+)
+def test_columns_across_warps_agree(rows: int, columns: int, threads: int, kind: str, dtype: str, target: str) -> None:
+    """As many values as warps, more, or fewer."""
+    sizes = {"rows": rows, "columns": columns, "dtype": dtype}
+    runs(kernel(TILES.format(**sizes), COLUMNS.format(**sizes, kind=kind), threads), target)
+
+
+def test_warps_divide_the_columns_that_they_add_up() -> None:
+    """Of 4 columns in each thread and 4 warps of a column, a thread reads the parts of one, and the totals of all."""
+    sizes = {"rows": 64, "columns": 512, "dtype": "float32"}
+    ptx = runs(kernel(TILES.format(**sizes), COLUMNS.format(**sizes, kind="sum"), 512), "sm_90a").ptx
+    assert ptx.count("ld.shared") == 4 + 4
