@@ -137,6 +137,15 @@ def test_a_loop_whose_iterations_follow_each_other() -> None:
     assert find_loop_of_ptx(few, (), PtxLoop("k", 9, 12, ())) is None
 
 
+def test_a_loop_of_arithmetic_alone() -> None:
+    """Five iterations without an access: no instruction tells them apart, so that their mean is measured."""
+    body = [made(at, FFMA, 4, line=10 + at % 2) for at in range(10)]
+    function = Function("k", (made(0, FFMA, line=3), *body))
+    loop = find_loop_of_ptx(function, (), PtxLoop("k", 9, 12, ()))
+    assert loop is not None and loop.is_straight and loop.unrolled == 5
+    assert measure_loop_interval(loop, Latencies(load_target("sm_80"))).cycles == 8
+
+
 PTX = """.file 1 "k.tl", 1, 1
 .visible .entry k(
 )

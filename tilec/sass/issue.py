@@ -90,9 +90,9 @@ def build_steps(body: Iterable[Instruction], latencies: Latencies) -> list[_Step
 
 def _measure_straight_loop(warp: WarpReplay, loop: Loop, body: Iterable[_Step | int]) -> WarpInterval:
     """Return the interval of an unrolled loop without a back branch, replayed once. It is the mean time between the
-    copies of an instruction that each iteration has once."""
+    copies of an instruction that each iteration has once, or of the whole loop where the assembler left no such."""
     counted = count_ptx_instructions(loop.body)
-    once_each = next(origin for origin, times in counted.items() if times == loop.unrolled)
+    once_each = next((origin for origin, times in counted.items() if times == loop.unrolled), None)
     starts = []
     for each in body:
         warp.issue(each)
@@ -101,6 +101,8 @@ def _measure_straight_loop(warp: WarpReplay, loop: Loop, body: Iterable[_Step | 
             warp.iteration += 1
             if len(starts) == 1:
                 warp.waited = {}
+    if len(starts) < 2:
+        return _build_interval(warp, loop, warp.now / loop.unrolled, loop.unrolled)
     return _build_interval(warp, loop, (starts[-1] - starts[0]) / (len(starts) - 1), loop.unrolled)
 
 
