@@ -58,3 +58,12 @@ def test_attention_of_bytes_transposes_its_values_by_matrices(tmp_path: Path) ->
 
     assert (count(r"LDSM\.16\.MT88\.4"), count(r"STSM\.16\.M88\.4"), count("PRMT")) == (4, 4, 16 + 16)
     assert count(r"(LDS|STS)\b") == 0
+
+
+def test_stores_of_a_transposed_tile_share_an_address() -> None:
+    """A warp's ten stores of 160 × 128 values differ by constants, since blocks begin where the swizzle repeats."""
+    _, made = built(SAMPLES / "flash_attention.tl", "sm_90a", dtype="float8_e4m3fn", block_N=160)
+    loop = made.ptx[made.ptx.index("_loop:") :]
+    stores = re.findall(r"stmatrix\S* \[(%r\d+)\+\d+\]", loop)[:10]
+    assert len(stores) == 10
+    assert len(set(stores)) == 1

@@ -288,6 +288,9 @@ def _interval_of_binary(op: str, a: Interval, b: Interval) -> Interval:
             return (0, b[1] - 1)
         case "bitand" if max(a[0], b[0]) >= 0:  # the result has no bits that a non-negative operand lacks
             return (0, min(most for least, most in (a, b) if least >= 0))
+        case "bitor" | "xor" if min(a[0], b[0]) >= 0:  # the result has no bits above the highest of either operand
+            most = max(a[1], b[1])
+            return (0, most if math.isinf(most) else (1 << int(most).bit_length()) - 1)
         case "shr" if b[0] == b[1] and 0 <= b[0] < 32 and a != UNKNOWN:
             low, high = (x if math.isinf(x) else int(x) >> int(b[0]) for x in a)
             return low, high
