@@ -213,6 +213,16 @@ def _(A: Array, B: Array) -> Outputs:
     return {"C": A @ B}
 
 
+# Blocks of this sample with no tile, with one, two, three and four; with one load for a tile and more than go around.
+@sample(
+    "gemm/ping_pong", M=264, N=72, K=136, blocks=4, panel=2, block_N=64, feature="wgmma",
+    also=({"blocks": 7, "K": 8}, {"blocks": 1, "N": 64, "stages": 2},
+          {"blocks": 1, "M": 130, "N": 200, "K": 328, "block_N": 192}),
+)  # fmt: skip
+def _(A: Array, B: Array, bias: Array, residual: Array) -> Outputs:
+    return {"C": _gelu(A @ B + bias + residual)}
+
+
 @sample("gemm/gemm_sm100", M=600, N=256, K=136, walkers=2, block_N=128)
 def _(A: Array, B: Array) -> Outputs:
     return {"C": A @ B.T}
