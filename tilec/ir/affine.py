@@ -39,9 +39,10 @@ class Affine:
         return total
 
 
+@lru_cache(maxsize=1 << 14)
 def affine_form(expr: tile.Expr) -> Affine:
     """Return an integer expression as atoms with coefficients plus a constant; a part that is not affine becomes an
-    atom."""
+    atom. Cached: dividends stand in many addresses."""
     terms: dict[tile.Expr, int] = {}
     constant = _collect_terms(expr, 1, terms)
     return Affine(tuple((a, c) for a, c in terms.items() if c), constant)
@@ -94,12 +95,17 @@ def _collect_quotient(expr: tile.Binary, form: Affine, by: int, factor: int, ter
     common = math.gcd(by, *(coefficient for _, coefficient in rest))
     inner, left = divmod(form.constant % by, common)
     smaller = Affine(tuple((atom, coefficient // common) for atom, coefficient in rest), inner)
-    inside = set(tile.walk_expr(expr.a))
-    if smaller != form or any(atom not in inside for atom, _ in form.terms):  # the atoms may be simpler quotients
+    if smaller != form or not _has_atoms_inside(form, expr.a):
         dividend = add_exprs(smaller.without_constant(), tile.int32_const(inner))
         expr = tile.Binary(expr.op, dividend, tile.int32_const(by // common), INT32)
     terms[expr] = terms.get(expr, 0) + (factor if is_quotient else factor * common)
     return factor * (constant if is_quotient else left)
+
+
+def _has_atoms_inside(form: Affine, expr: tile.Expr) -> bool:
+    """Return whether all atoms of a form are parts of an expression, not simpler quotients than stand in it."""
+    inside = set(tile.walk_expr(expr))
+    return all(atom in inside for atom, _ in form.terms)
 
 
 def join_quotients(terms: dict[tile.Expr, int]) -> int:

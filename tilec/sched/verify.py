@@ -19,6 +19,7 @@ Not checked: that the schedule is a good one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tilec.sched.problem import Problem
 from tilec.sched.schedule import Schedule
@@ -79,23 +80,38 @@ def _check_dependences(problem: Problem, schedule: Schedule) -> Iterator[str]:
 
 def _check_slots(problem: Problem, schedule: Schedule) -> Iterator[str]:
     """Yield a sentence for each slot with more holders than units in some cycle of the interval."""
+    ii, roles = schedule.ii, schedule.role or (None,) * len(problem.ops)
     for index, slot in enumerate(problem.slots):
-        # The holders of each cycle of the table, filled cycle by cycle on purpose: that is hard to get wrong.
-        table: dict[int, list[str]] = {}
-        roles = schedule.role or (None,) * len(problem.ops)
+        # The cycles of the table that each op holds, wrapped around its end: (name, first cycle, cycle after the last).
+        pieces: list[tuple[str, int, int]] = []
         for op, start, role in zip(problem.ops, schedule.start, roles, strict=True):
-            held = [range(start + u.offset, start + u.offset + u.cycles) for u in op.uses if u.slot == index]
+            held = [(start + u.offset, u.cycles) for u in op.uses if u.slot == index]
             if role in op.roles and role is not None and problem.roles[role].slot == index:
-                held.append(range(start - op.wait, start + op.issue))
-            for cycle in (cycle for cycles in held for cycle in cycles):
-                table.setdefault(cycle % schedule.ii, []).append(op.name)
-        over = [cycle for cycle, held in sorted(table.items()) if len(held) > slot.width]
+                held.append((start - op.wait, op.wait + op.issue))
+            for first, cycles in held:
+                pieces += ((op.name, begin, end) for begin, end in _wrap_cycles(first % ii, cycles, ii))
+        # Between two of these cycles the holders do not change.
+        changes = sorted({cycle for _, begin, end in pieces for cycle in (begin, end)})
+        over = [
+            (begin, end)
+            for begin, end in pairwise(changes)
+            if sum(first <= begin < last for _, first, last in pieces) > slot.width
+        ]
         if over:
-            names = table[over[0]]
+            cycle = over[0][0]
+            names = [name for name, first, last in pieces if first <= cycle < last]
             yield (
-                f"slot {slot.name} of width {slot.width} is held {len(names)} times in cycle {over[0]} of the interval"
-                f", by {', '.join(names)}; cycles over: {len(over)}"
+                f"slot {slot.name} of width {slot.width} is held {len(names)} times in cycle {cycle} of the interval"
+                f", by {', '.join(names)}; cycles over: {sum(end - begin for begin, end in over)}"
             )
+
+
+def _wrap_cycles(first: int, cycles: int, ii: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a table of `ii` cycles that are held from cycle `first` of it, for `cycles` cycles."""
+    while cycles > 0:
+        end = min(ii, first + cycles)
+        yield first, end
+        first, cycles = 0, cycles - (end - first)
 
 
 def _check_rings(problem: Problem, schedule: Schedule) -> Iterator[str]:

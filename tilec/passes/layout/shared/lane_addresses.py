@@ -6,11 +6,12 @@ and its indices.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from tilec.ir import tile
+from tilec.ir.affine import affine_form
 from tilec.ir.layout import Fragment, SharedLayout
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.layout.element_accesses import find_element_accesses
@@ -47,11 +48,12 @@ def _compute_conflict_factor(
     Cached: an operation may become hundreds of nests of the same forms."""
     lanes = [layout.thread_offset(lane) for lane in range(min(atoms.BANKS, layout.thread_count))]
     count = min(layout.register_count, _SAMPLED_RUNS * max(atoms.CHUNK // size, 1))
-    reached, numbered = [], _number_variables(extents)
+    reached, variables = [], _number_variables(extents)
+    indices = tuple(_make_index(form, variables) for form in forms)
     for register in (layout.register_offset(r) for r in range(count)):
         points = (tuple(map(operator.add, register, lane)) for lane in lanes)
         inside = (point for point in points if all(map(operator.lt, point, extents)))
-        row = [_find_byte(shared, forms, dict(zip(numbered, point, strict=True))) for point in inside]
+        row = [_find_byte(shared, indices, point) for point in inside]
         known = [byte for byte in row if byte is not None]
         if len(known) < len(row):
             return None
@@ -60,14 +62,28 @@ def _compute_conflict_factor(
     return taken / max(needed, 1)
 
 
-def _find_byte(layout: SharedLayout, forms: Sequence[tile.Expr], point: Mapping[tile.Var, int]) -> int | None:
+Index = Callable[[tuple[int, ...]], int | float | bool | None]
+"""The value of an index at a point of the nest; None if it divides by 0."""
+
+
+def _make_index(form: tile.Expr, variables: tuple[tile.Var, ...]) -> Index:
+    """Return the function that computes an index at a point, given by the values of the nest's variables."""
+    terms = affine_form(form)
+    factors = dict(terms.terms)
+    if not factors.keys() <= set(variables):
+        return lambda point: compute_expr(form, dict(zip(variables, point, strict=True)))
+    weights, constant = [factors.get(variable, 0) for variable in variables], terms.constant
+    return lambda point: constant + sum(map(operator.mul, weights, point))
+
+
+def _find_byte(layout: SharedLayout, indices: Sequence[Index], point: tuple[int, ...]) -> int | None:
     """Return the byte offset in the tile that is accessed at a point of the nest; None if an index divides by 0."""
     place = column = 0
-    for form, extent in zip(forms, layout.shape, strict=True):
-        index = compute_expr(form, point)
-        if index is None:
+    for index, extent in zip(indices, layout.shape, strict=True):
+        at = index(point)
+        if at is None:
             return None
-        column = int(index) % extent
+        column = int(at) % extent
         place = place * extent + column
     return atoms.find_byte_offset(layout, place // layout.shape[-1], column * layout.element_bytes)
 
