@@ -14,8 +14,8 @@ InstructionKind = Literal[
 
 Feature = Literal[
     "atom.bf16", "bf16", "cluster", "cluster.launch_control", "cp.async", "dependent_launch", "fp4", "fp8", "ldmatrix",
-    "mbarrier", "mma.sync", "red.vector", "setmaxnreg", "stmatrix", "tcgen05", "tcgen05.i8", "tma", "tma.gather4",
-    "wgmma",
+    "max3.f32", "mbarrier", "mma.sync", "red.vector", "setmaxnreg", "stmatrix", "tcgen05", "tcgen05.i8", "tma",
+    "tma.gather4", "wgmma",
 ]  # fmt: skip
 
 UNIVERSAL_FEATURES: tuple[Feature, ...] = ("bf16", "ldmatrix", "mbarrier", "mma.sync")

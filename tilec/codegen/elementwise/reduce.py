@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import reduce
 
 from tilec.codegen.builder import get_register_class, make_immediate
 from tilec.codegen.state import State
@@ -80,10 +81,23 @@ def emit_combine(op: Reduce | Scan, state: State, a: Operand, b: Operand) -> Reg
 def _reduce_registers(op: Reduce, state: State, layout: Fragment, registers: list[int]) -> Reg:
     """Emit the combination of these registers of a thread as a tree, and return the result."""
     values = [load_element(op, state, layout, r) for r in registers]
+    width = 3 if _has_three_operands(op, state) else 2
     while len(values) > 1:
-        paired = [emit_combine(op, state, values[i], values[i + 1]) for i in range(0, len(values) - 1, 2)]
-        values = paired + values[len(paired) * 2 :]
+        groups = [values[i : i + width] for i in range(0, len(values), width)]
+        values = [reduce(lambda a, b: emit_combine(op, state, a, b), group) for group in groups]
     return values[0]
+
+
+def _has_three_operands(op: Reduce, state: State) -> bool:
+    """Return whether the assembler makes one instruction of two combinations, of which the second takes the result of
+    the first: sums and logic of 32-bit integers on all machines, their maxima on some, maxima of floats on fewer.
+
+    A tree of threes then has (n - 1) / 2 instructions. In a tree of pairs it finds fewer: of 31 maxima it makes 21.
+    """
+    dtype = get_working_type(op.source.dtype)
+    if dtype.is_float:
+        return op.kind in ("max", "absmax", "min") and dtype.bits == 32 and state.target.has("max3.f32")
+    return dtype.bits == 32
 
 
 def load_element(op: Reduce | Scan, state: State, layout: Fragment, register: int) -> Reg:
