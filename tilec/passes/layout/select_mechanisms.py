@@ -44,7 +44,11 @@ from tilec.passes.layout.mechanisms import kernel_form, legalise, tensor_maps
 from tilec.passes.layout.mechanisms.tensor_memory import check_tensor_copy, check_tensor_sums, move_sums_to_tmem
 from tilec.passes.layout.shared.atoms import CHUNK
 from tilec.passes.layout.shared.named_versions import carry_versions
-from tilec.passes.layout.shared.transpose_operands import is_transposed_operand, transpose_operands
+from tilec.passes.layout.shared.transpose_operands import (
+    find_invariant_transpositions,
+    is_transposed_operand,
+    transpose_operands,
+)
 from tilec.support.diagnostics import RAISE_FIRST, CompileError, ErrorCollector, Label, raise_error
 from tilec.support.identity import IdentityKey
 from tilec.support.options import NO_SWITCHES, EnvironmentSwitches, Strategy
@@ -230,7 +234,7 @@ class _MechanismSelector:
         Errors: those of its mechanisms."""
         match stmt:
             case tile.For():
-                return (self.select_loop(stmt),)
+                return self.select_loop(stmt)
             case tile.If() | tile.While():
                 return (map_nested_bodies(stmt, self.select_body),)
             case tile.Bind(var=var, value=value):
@@ -294,14 +298,17 @@ class _MechanismSelector:
                 help="write T.copy for each row",
             )
 
-    def select_loop(self, loop: tile.For) -> tile.For:
+    def select_loop(self, loop: tile.For) -> tuple[tile.Stmt, ...]:
         """Return the loop with mechanisms for its statements and, with a manual schedule, its hints applied and
-        waits added. The statements keep their places in the schedule."""
+        waits added. The statements keep their places in the schedule. Operands that the loop does not change are
+        transposed before it."""
         if self.form == "warp_specialised" and is_pipelined(loop):
             self.fed_copies |= {IdentityKey(s) for s in self.find_producer_copies(loop)}
         was_in_pipeline, self.in_pipeline = self.in_pipeline, self.in_pipeline or is_pipelined(loop)
         parts = [self.select_or_refuse(s) for s in loop.body]
         self.in_pipeline = was_in_pipeline
+        invariant = find_invariant_transpositions(loop, parts)
+        parts = [tuple(s for s in part if s not in invariant) for part in parts]
         if loop.stage is not None and is_pipelined(loop):
             waits = zip(
                 scheduling_hints.list_asynchronous_hints(loop),
@@ -309,7 +316,7 @@ class _MechanismSelector:
                 strict=True,
             )
             parts = [(*wait, *self.apply_hint(part, hint)) for part, (hint, wait) in zip(parts, waits, strict=True)]
-        return scheduling_hints.expand_statements(loop, parts)
+        return *invariant, scheduling_hints.expand_statements(loop, parts)
 
     def apply_hint(self, part: tuple[tile.Stmt, ...], hint: Label | bool | None) -> tuple[tile.Stmt, ...]:
         """Return the statements with a scheduling hint applied to the copy; record the error of an impossible hint."""

@@ -4,9 +4,10 @@ All threads transpose the others in shared memory, which costs less than each wa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tilec.analysis.usage import find_writes
 from tilec.ir import tile
 from tilec.ops.copies.transpose import AccumulatedOrder, Transpose
 from tilec.ops.products.gemm import Gemm
@@ -27,6 +28,18 @@ def is_operand_transposition(stmt: tile.Stmt) -> bool:
 def is_transposed_operand(buffer: tile.Buffer) -> bool:
     """Return True if the tile was added to hold a transposed operand, by its name."""
     return buffer.name.endswith(_SUFFIX)
+
+
+def find_invariant_transpositions(loop: tile.For, parts: Sequence[tuple[tile.Stmt, ...]]) -> tuple[tile.Stmt, ...]:
+    """Return the transpositions of operands, among what the loop's statements have become, that every iteration would
+    repeat, since the loop does not write the operand."""
+    written = {buffer for stmt in loop.body for buffer in find_writes(stmt)}
+    return tuple(
+        stmt
+        for part in parts
+        for stmt in part
+        if isinstance(stmt, Transpose) and is_operand_transposition(stmt) and stmt.regions[0].buffer not in written
+    )
 
 
 def transpose_operands(

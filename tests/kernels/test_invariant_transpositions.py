@@ -1,0 +1,62 @@
+"""Operands that wgmma needs transposed: once before a loop that does not change them, else in each iteration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_scalar_names import compiled, run
+
+from tilec.ir import warp
+from tilec.ir.elements import encode_values
+from tilec.ir.types import FLOAT8_E4M3
+
+PRODUCTS = """
+@T.prim_func
+def k(X: T.Tensor((256, 64), "float8_e4m3fn"), W: T.Tensor((64, 64), "float8_e4m3fn"),
+      Y: T.Tensor((256, 64), "float32")):
+    with T.Kernel(1, threads=128):
+        x = T.alloc_shared((64, 64), "float8_e4m3fn")
+        w = T.alloc_shared((64, 64), "float8_e4m3fn")
+        y = T.alloc_fragment((64, 64), "float32")
+        T.copy(W, w)
+        for k in LOOP:
+            T.copy(X[k * 64 : (k + 1) * 64, :], x)
+            T.gemm(x, w, y, clear_accum=True)
+            T.copy(y, Y[k * 64 : (k + 1) * 64, :])
+CHANGE"""
+CHANGE = """            for i, j in T.Parallel(64, 64):
+                w[i, j] = T.cast(0.5 * T.cast(w[i, j], "float32"), "float8_e4m3fn")
+"""
+LOOPS = ["T.serial(4)", "T.Pipelined(4, num_stages=2)"]
+
+
+def count_repeated(program: warp.Program) -> tuple[int, int]:
+    """Return the numbers of transpositions outside of loops and inside."""
+    every = [op for role in program.roles for op in warp.walk_operations(role.body)]
+    loops = [op for op in every if isinstance(op, warp.Loop)]
+    inside = {id(op) for loop in loops for op in warp.walk_operations(loop.body)}
+    turns = [op for op in every if isinstance(op, warp.TransposeMatrix)]
+    return sum(id(op) not in inside for op in turns), sum(id(op) in inside for op in turns)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_an_operand_that_no_iteration_changes_is_transposed_before_the_loop(loop: str) -> None:
+    made = compiled(PRODUCTS.replace("LOOP", loop).replace("CHANGE", ""), "sm_90a")
+    assert count_repeated(made.program) == (1, 0)
+
+
+def test_a_changed_operand_is_transposed_again() -> None:
+    made = compiled(PRODUCTS.replace("LOOP", LOOPS[0]).replace("CHANGE", CHANGE), "sm_90a")
+    assert count_repeated(made.program)[1] == 1
+
+
+@pytest.mark.parametrize("change", ["", CHANGE])
+@pytest.mark.parametrize("loop", LOOPS)
+def test_products_equal_numpy(loop: str, change: str) -> None:
+    """Numbers so small that the sums of the tensor cores are exact; the reference of `run` follows the changes, too."""
+    generator = np.random.default_rng(1)
+    x, w = (generator.integers(-4, 5, shape).astype(np.float32) for shape in ((256, 64), (64, 64)))
+    given = {"X": encode_values(x, FLOAT8_E4M3), "W": encode_values(w, FLOAT8_E4M3)}
+    found = run(PRODUCTS.replace("LOOP", loop).replace("CHANGE", change), "sm_90a", **given)
+    factors = np.repeat(0.5 ** np.arange(4) if change else np.ones(4), 64)
+    np.testing.assert_array_equal(found["Y"], x @ w * factors[:, None])
