@@ -18,6 +18,7 @@ from tilec.codegen.elementwise.elementwise import emit_elementwise
 from tilec.codegen.elementwise.local import clear_local, read_local
 from tilec.codegen.elementwise.reduce import emit_reduce
 from tilec.codegen.elementwise.scan import emit_scan
+from tilec.codegen.elementwise.unit_factors import find_unit_fragments
 from tilec.codegen.memory import load_element
 from tilec.codegen.printing import make_local_variables
 from tilec.codegen.scalar.scalar import Scalars
@@ -238,6 +239,7 @@ class EntryCode:
         self.fragments = state.fragments
         self.state = state
         by_threads = (op for op in warp.walk_operations(role.body) if not isinstance(op, _BY_TENSOR_CORES))
+        state.unit_fragments = find_unit_fragments(role)
         state.touched = frozenset(touch.buffer for op in by_threads for touch in find_touches(op)[0])
         for buffer, _ in self.program.fragments:
             if buffer.scope == "local" and buffer.name in state.fragments:

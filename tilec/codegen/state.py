@@ -47,14 +47,15 @@ class State:
     Fragments: `fragments` has the registers of each fragment, one per element; `words` those of fragments that only
     tensor cores read (see `codegen.tensor_cores.words`); `pairs` those of float16 accumulators, two elements to a
     register, of which `fragments` holds copies during operations other than products. `loaded` are words in flight from
-    tensor memory. Predicates: `leader` is true in the role's first thread, `lane_zero` in the first lane of each warp
-    (None: the role is one thread), `first_lanes` in the first thread of each warpgroup (None: no warpgroup stores by
-    itself). Memory: `barriers` has the shared offset of each ring's first full barrier; `written` are the tensors that
-    the kernel stores to, `partly_written` the shared tiles of which some elements may never be; `touched` are the tiles
-    that threads read or write themselves, unlike wgmma; `tensor` is the start of the block's tensor memory. Other
-    threads: `ping_pong_barriers` are the named barriers of the thread's warpgroup and of the next one; `shares` and
-    `mates` are the loads and rings shared along some axes of the cluster; `pair` and `head` are the first block of the
-    pair and of the cluster, if the role uses their barriers."""
+    tensor memory; `unit_fragments` have elements that the program sets to 1 or another value. Predicates: `leader` is
+    true in the role's first thread, `lane_zero` in the first lane of each warp (None: the role is one thread),
+    `first_lanes` in the first thread of each warpgroup (None: no warpgroup stores by itself). Memory: `barriers` has
+    the shared offset of each ring's first full barrier; `written` are the tensors that the kernel stores to,
+    `partly_written` the shared tiles of which some elements may never be; `touched` are the tiles that threads read or
+    write themselves, unlike wgmma; `tensor` is the start of the block's tensor memory. Other threads:
+    `ping_pong_barriers` are the named barriers of the thread's warpgroup and of the next one; `shares` and `mates` are
+    the loads and rings shared along some axes of the cluster; `pair` and `head` are the first block of the pair and of
+    the cluster, if the role uses their barriers."""
 
     builder: Builder
     scalars: Scalars
@@ -78,6 +79,7 @@ class State:
     barriers: dict[str, int] = field(default_factory=dict)
     ping_pong_barriers: tuple[Reg, ...] = ()
     touched: frozenset[str] = frozenset()
+    unit_fragments: frozenset[str] = frozenset()
     shares: dict[str, MulticastShare] = field(default_factory=dict)
     mates: dict[tuple[str, ...], RingMate] = field(default_factory=dict)
     tensor: Reg | None = None

@@ -15,6 +15,7 @@ from tilec.codegen.elementwise.neighbours import group_rows, locate_element, spl
 from tilec.codegen.elementwise.pairs import can_pair, emit_float32_pair, emit_pair
 from tilec.codegen.elementwise.read_masks import Path, ranks, read_masks
 from tilec.codegen.elementwise.steps import Assignment, Definition, Output, Step, list_steps, stores_next_element
+from tilec.codegen.elementwise.unit_factors import PRODUCTS_PER_FACTOR, find_unit_factor, skip_where_ones
 from tilec.codegen.elementwise.verify_steps import find_step_violations
 from tilec.codegen.memory import (
     WordPart,
@@ -154,6 +155,27 @@ class _Sweep:
     # ---- the sweep ----
 
     def emit_sweep(self) -> None:
+        """Emit all runs, in a branch if they only multiply by factors that may all be 1."""
+        if factors := self.list_unit_factors():
+            with skip_where_ones(self.state, factors):
+                self.emit_runs()
+        else:
+            self.emit_runs()
+
+    def list_unit_factors(self) -> list[Operand]:
+        """Return the factors of the thread's elements, each once, if all may be 1 and each has enough products."""
+        factor = find_unit_factor(self.body, self.state)
+        if factor is None:
+            return []
+        found: dict[Operand, None] = {}
+        for register in range(0, self.layout.register_count, self.run_length):
+            run = self.begin_run(register)
+            if run.inside:
+                return []  # some lanes have no element here
+            found |= dict.fromkeys(self.get_operand(factor, run, lane) for lane in range(self.run_length))
+        return list(found) if len(found) * PRODUCTS_PER_FACTOR <= self.layout.register_count else []
+
+    def emit_runs(self) -> None:
         """Emit all runs in batches; within a batch all loads come first if the nest does not change what it reads."""
         runs = range(0, self.layout.register_count, self.run_length)
         size = self.count_batch_runs(self.memory_loads) if self.is_independent and self.memory_loads else 1
