@@ -28,9 +28,9 @@ LOG2_E = math.log2(math.e)
 ROUNDING = 1.5 * 2**23
 """Added to a float32 number of less than 2^22, it leaves the nearest whole number in the sum's lowest bits."""
 HALF_PI = (1.57079601287841796875, 3.139164786504813e-7, 5.390302529957765e-15)  # π/2 in three parts
-FAST_ERF = (-2.944103738408921e-3, 2.9589863167265418e-2, -0.14866543588620373, -0.9185094419468889, -1.6278889971708086)
+FAST_ERF = (-2.9441037e-3, 2.95898632e-2, -1.48665436e-1, -9.18509442e-1, -1.627888997)
 """The coefficients of log2(1 - erf x) / x, the highest power first: a fit of our own for x from 0 to 4 (Lawson's
-iteration), beyond which 2^p is nothing beside 1. With the roundings and that of ex2.approx, erf is 2^-20 off at most."""
+iteration), beyond which 2^p is nothing beside 1. With all roundings, erf is 2^-20 off at most."""
 _SINGLE_INSTRUCTIONS = {
     "rsqrt": "rsqrt.approx", "abs": "abs", "floor": "cvt.rmi.f32", "ceil": "cvt.rpi.f32", "trunc": "cvt.rzi.f32",
     "nearbyint": "cvt.rni.f32",
