@@ -24,7 +24,7 @@ from test_every_sample import STEP, arguments_of, numbers
 
 FORMS = json.loads((gpu_cases.CANDIDATES / "candidates.json").read_text(encoding="utf-8"))
 KERNELS = {one["name"]: one["kernel"] for one in gpu_cases.read_workloads()}
-OF_FILES = {form["file"]: name for name, forms in FORMS.items() for form in forms.values() if "file" in form}
+OF_FILES = {form["file"]: (name, form) for name, forms in FORMS.items() for form in forms.values() if "file" in form}
 TILE_SIZES = ("block_M", "block_N", "block_K", "threads", "num_stages")
 """Constants of samples that forms choose for themselves."""
 
@@ -34,16 +34,18 @@ def test_candidates_are_forms_of_workloads() -> None:
     assert sorted(OF_FILES) == sorted(path.name for path in gpu_cases.CANDIDATES.glob("*.tl"))
     for forms in FORMS.values():
         for form in forms.values():
-            assert form.keys() <= {"file", "options", "expected"} and form["expected"]
+            assert form.keys() <= {"file", "options", "expected", "small"} and form["expected"]
 
 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("file", sorted(OF_FILES))
 def test_a_form_equals_numpy(file: str) -> None:
-    """With small sizes, and with the tiles of the form."""
-    path = str(Path(KERNELS[OF_FILES[file]]).relative_to("samples").with_suffix(""))
+    """With small sizes, those of the sample or `small` ones that the form can do, and with the tiles of the form."""
+    name, form = OF_FILES[file]
+    path = Path(KERNELS[name]).relative_to("samples").with_suffix("").as_posix()
     known = next(each for each in SAMPLES if each.path == path)
     constants = {name: value for name, value in known.constants.items() if name not in TILE_SIZES}
+    constants |= form.get("small", {})
     source = SourceFile(file, (gpu_cases.CANDIDATES / file).read_text(encoding="utf-8"))
     built = build_kernel(source, CompileOptions(target="sm_90a", defines=tuple(constants.items())), Observer())
     arguments = arguments_of(known, built)
@@ -52,7 +54,7 @@ def test_a_form_equals_numpy(file: str) -> None:
     names = {**before, **arguments.scalars, **constants}
     expected = known.reference(**{name: names[name] for name in inspect.signature(known.reference).parameters})
     emulate.emulate_build(built, arguments)
-    for name, wanted in expected.items():
-        found, size = numbers(arguments.tensors[name], dtypes[name]), np.abs(wanted).max()
-        step = STEP[dtypes[name].name] * known.steps
-        np.testing.assert_allclose(found, wanted, rtol=step, atol=known.noise * size, err_msg=name)
+    for output, wanted in expected.items():
+        found, size = numbers(arguments.tensors[output], dtypes[output]), np.abs(wanted).max()
+        step = STEP[dtypes[output].name] * known.steps
+        np.testing.assert_allclose(found, wanted, rtol=step, atol=known.noise * size, err_msg=output)
