@@ -224,8 +224,8 @@ def _combine_by_turns(
 def _number_own_warp(layout: Fragment, dim: int) -> tile.Expr:
     """Return the number of the thread's warp among those of its row, in the order of `list_row_mates`."""
     number: tile.Expr = tile.int32_const(0)
-    for weight, size, whole in _list_warp_digits(layout, dim):
-        number = add_exprs(scale_expr(number, size), _read_digit(weight, size, whole))
+    for _, size, digit in _list_warp_digits(layout, dim):
+        number = add_exprs(scale_expr(number, size), digit)
     return number
 
 
@@ -240,8 +240,8 @@ def list_row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
     """Return the indices, one per warp, of the threads that hold parts of this thread's row."""
     digits = list(_list_warp_digits(layout, dim))
     own: tile.Expr = tile.THREAD
-    for weight, size, whole in digits:
-        own = tile.Binary("sub", own, scale_expr(_read_digit(weight, size, whole), weight), INT32)
+    for weight, _, digit in digits:
+        own = tile.Binary("sub", own, scale_expr(digit, weight), INT32)
     choices = itertools.product(*(range(size) for _, size, _ in digits))
     return [
         add_exprs(own, tile.int32_const(sum(c * w for c, (w, _, _) in zip(choice, digits, strict=True))))
@@ -249,21 +249,18 @@ def list_row_mates(layout: Fragment, dim: int) -> list[tile.Expr]:
     ]
 
 
-def _list_warp_digits(layout: Fragment, dim: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield the digits of a thread's index that tell warps of one row apart: weight, size, and if it is the highest."""
+def _list_warp_digits(layout: Fragment, dim: int) -> Iterator[tuple[int, int, tile.Expr]]:
+    """Yield the digits of a thread's index that tell warps of one row apart: weight, size, and value in this thread."""
     below = 1
     for axis in layout.threads:
         if axis.dim == dim and below * axis.size > 32:
-            low = max(below, 32)
-            size = below * axis.size // low
-            yield low, size, low * size >= layout.thread_count
+            weight = max(below, 32)
+            size = below * axis.size // weight
+            digit = tile.Binary("floordiv", tile.THREAD, tile.int32_const(weight), INT32)
+            if weight * size < layout.thread_count:
+                digit = tile.Binary("floormod", digit, tile.int32_const(size), INT32)
+            yield weight, size, digit
         below *= axis.size
-
-
-def _read_digit(weight: int, size: int, is_highest: bool) -> tile.Expr:
-    """Return a digit of the thread's index."""
-    digit = tile.Binary("floordiv", tile.THREAD, tile.int32_const(weight), INT32)
-    return digit if is_highest else tile.Binary("floormod", digit, tile.int32_const(size), INT32)
 
 
 def _write_result(op: Reduce, state: State, register: int, value: Reg) -> None:

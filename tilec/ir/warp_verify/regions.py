@@ -129,12 +129,12 @@ def _are_disjoint(one: tuple[Range | None, ...], other: tuple[Range | None, ...]
     """
     for a, b in zip(one, other, strict=True) if len(one) == len(other) else ():
         # Ranges that depend on different fixed variables cannot be compared.
-        if a is not None and b is not None and a[2] == b[2] and (a[1] < b[0] or b[1] < a[0] or _interleave(a, b)):
+        if a is not None and b is not None and a[2] == b[2] and (a[1] < b[0] or b[1] < a[0] or _are_interleaved(a, b)):
             return True
     return False
 
 
-def _interleave(one: Range, other: Range) -> bool:
+def _are_interleaved(one: Range, other: Range) -> bool:
     """Return whether two ranges have no place in common although one lies within the other."""
     return one[3] is not None and other[3] is not None and one[3].isdisjoint(other[3])
 
