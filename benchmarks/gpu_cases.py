@@ -467,7 +467,7 @@ def write_candidates(folder: Path, pattern: str, note: Callable[[str], None]) ->
             one = known[name]
             made = {"as decided": build_form(ROOT / one["kernel"], "", one["constants"])}
             for label, form in forms.items():
-                file = CANDIDATES / form["file"] if "file" in form else ROOT / one["kernel"]
+                file = ROOT / form.get("file", one["kernel"])
                 made[label] = build_form(file, form.get("options", ""), one["constants"])
             cases.append(write_variants(folder, one, made))
     index(folder, cases)

@@ -24,7 +24,13 @@ from test_every_sample import STEP, arguments_of, numbers
 
 FORMS = json.loads((gpu_cases.CANDIDATES / "candidates.json").read_text(encoding="utf-8"))
 KERNELS = {one["name"]: one["kernel"] for one in gpu_cases.read_workloads()}
-OF_FILES = {form["file"]: (name, form) for name, forms in FORMS.items() for form in forms.values() if "file" in form}
+OF_FILES = {
+    Path(form["file"]).name: (name, form)
+    for name, forms in FORMS.items()
+    for form in forms.values()
+    if form.get("file", "").startswith("benchmarks/candidates/")
+}
+"""Those that have no test of their own, with a workload and what is said of the form."""
 TILE_SIZES = ("block_M", "block_N", "block_K", "threads", "num_stages")
 """Constants of samples that forms choose for themselves."""
 
