@@ -94,7 +94,7 @@ def test_consumers_take_the_registers_that_the_producer_gives() -> None:
         "setmaxnreg.inc.sync.aligned.u32",
         "setmaxnreg.dec.sync.aligned.u32",
     ]
-    assert [role.registers for role in made.program.roles] == [232, 40]
+    assert [role.registers for role in made.program.roles] == [240, 24]
     assert made.warnings == ()
 
 

@@ -217,10 +217,17 @@ def test_trip_counts_do_not_unroll_the_steady_state(body: Make, target: str, str
 
 @pytest.mark.parametrize("groups", range(1, 8))
 def test_registers_are_shared_out_among_the_warpgroups(groups: int) -> None:
-    """Multiples of 8 that setmaxnreg takes, together no more than there are."""
+    """Multiples of 8 that setmaxnreg takes, together no more than the block starts with, the same for each thread."""
     few, many = compute_register_split(groups, targets.load_target("sm_90a"))
     assert few % 8 == many % 8 == 0 and 24 <= few <= many <= 240
-    assert 128 * (few + groups * many) <= 65536
+    at_launch = 65536 // (128 * (groups + 1)) // 8 * 8
+    assert few + groups * many <= (groups + 1) * at_launch
+
+
+@pytest.mark.parametrize(("groups", "split"), [(1, (40, 240)), (2, (24, 240)), (3, (32, 160))])
+def test_a_producer_has_what_the_consumers_cannot_take(groups: int, split: tuple[int, int]) -> None:
+    """Consumers come first; what their steps of eight and the limit of 240 leave over, the producer keeps."""
+    assert compute_register_split(groups, targets.load_target("sm_90a")) == split
 
 
 def whole(text: str, params: str) -> str:

@@ -23,6 +23,15 @@ from tilec.target.table import Target
 # Addresses, counters and pointers of each thread: a guess, as in `sched.problem.Role`.
 _OTHER_REGISTERS = 24
 
+REGISTER_STEP = 8
+"""setmaxnreg gives and takes registers in these steps."""
+
+PRODUCER_REGISTERS = (24, 40)
+"""What a thread of the producer has, at least and at most. 24, the least that setmaxnreg takes, suffices: each role in
+the producer's warpgroup is one thread, which only starts copies and waits. Its machine code names 22 in grouped
+products, 10 at most in all other samples. Consumers need the rest: with 8 fewer, products of attention backward are
+serialised."""
+
 WGMMA_EXTRA_REGISTERS = 26
 """Registers that the assembler wants for wgmma beside its accumulators: with 128 of these it asks for 154."""
 
@@ -122,10 +131,13 @@ def _count_needed_registers(assignment: LayoutAssignment) -> int:
 
 def compute_register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
     """Return registers per thread of the producer warpgroup, few, and of each consumer warpgroup, which share the rest.
-    The rest is divided in setmaxnreg's steps of 8, at most 240 each: an instruction can name no more than 255."""
-    few = 40 if consumer_groups <= 2 else 32
-    left = target.limit("registers_per_sm") // WARPGROUP_THREADS - few
-    return few, min(240, left // consumer_groups // 8 * 8)
+    They divide, in setmaxnreg's steps, what the block starts with: an equal share, rounded down, for each warpgroup. A
+    consumer has at most 240, as an instruction can name no more than 255."""
+    least, most = PRODUCER_REGISTERS
+    share = target.limit("registers_per_sm") // ((consumer_groups + 1) * WARPGROUP_THREADS)
+    held = share // REGISTER_STEP * REGISTER_STEP * (consumer_groups + 1)
+    many = min(240, (held - least) // consumer_groups // REGISTER_STEP * REGISTER_STEP)
+    return min(most, held - consumer_groups * many), many
 
 
 def count_product_pieces(sums: Buffer, layout: Fragment, threads: int, target: Target) -> tuple[int, int]:
