@@ -13,7 +13,7 @@ from tilec.sched.lower_bounds.bounds import Unschedulable
 from tilec.sched.lower_bounds.least import RefutedIntervals
 from tilec.sched.problem import Problem
 from tilec.sched.solution import Solution
-from tilec.sched.solve import find_smallest_interval
+from tilec.sched.solve import find_smallest_interval, solve_problem
 from tilec.sched.verify import find_violations
 
 PROBLEMS = [random_problem(seed) for seed in range(60)] + [tight_problem(seed) for seed in range(60)]
@@ -59,3 +59,20 @@ def test_a_search_goes_on_where_one_with_fewer_constraints_ended(problem: Proble
     if alone is not None and behind is not None:
         assert (behind.schedule.ii, behind.schedule.status) == (alone.schedule.ii, alone.schedule.status)
         assert not list(find_violations(kept, behind.schedule))
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.name)
+def test_a_search_below_a_known_schedule_ends_with_it_or_a_smaller_one(problem: Problem) -> None:
+    alone = find(problem)
+    if alone is None:
+        return
+    known = solve_problem(problem, scheduler="heuristic")
+    below = find_smallest_interval(problem, known=known)
+    ii = below.schedule.ii
+    assert not list(find_violations(problem, below.schedule))
+    assert alone.schedule.ii <= ii <= known.schedule.ii or alone.schedule.status != "optimal"
+    assert ii <= known.schedule.ii
+    assert [attempt.ii for attempt in below.attempts] == list(range(below.attempts[0].ii, ii + 1))
+    assert alone.schedule.ii not in [attempt.ii for attempt in below.attempts if attempt.outcome == "refuted"]
+    if below.schedule.status == "optimal":
+        assert ii <= alone.schedule.ii

@@ -78,32 +78,42 @@ def solve_problem(
     scheduler: Scheduler = "exact",
     most: int | None = None,
     relaxed: Solution | None = None,
+    known: Solution | None = None,
 ) -> Solution:
     """Return the best schedule found, by heuristics only if asked or serial; raise `Unschedulable` if no II has one.
 
     `effort` scales how long to search before a proof is given up, charged to the budget. Heuristics try no interval
-    above `most` cycles; the solver none below that of `relaxed`, the solution of a problem with fewer constraints.
+    above `most` cycles; the solver none below that of `relaxed`, the solution of a problem with fewer constraints, and
+    none above that of `known`, a solution that is valid for the problem.
     """
     budget = budget or Budget()
     before = budget.spent
     if scheduler == "heuristic" or problem.force_serial:
         solution = _solve_by_heuristics(problem, budget, most)
         return replace(solution, work=budget.spent - before, is_cut=budget.is_spent)
-    return settle_objectives(problem, find_smallest_interval(problem, effort, budget, relaxed), effort, budget)
+    found = find_smallest_interval(problem, effort, budget, relaxed, known)
+    if known is not None and found.schedule.ii == known.schedule.ii:
+        return found  # the known one is settled already, or will be
+    return settle_objectives(problem, found, effort, budget)
 
 
 def find_smallest_interval(
-    problem: Problem, effort: float = 1.0, budget: Budget | None = None, relaxed: Solution | None = None
+    problem: Problem,
+    effort: float = 1.0,
+    budget: Budget | None = None,
+    relaxed: Solution | None = None,
+    known: Solution | None = None,
 ) -> Solution:
     """Return a schedule with the smallest II found and fewest stages, not settled; raise `Unschedulable` if none.
 
     It comes with what is proven. The search begins at the interval of `relaxed`, the solution of a problem with fewer
-    constraints, if given: what has no schedule there has none here.
+    constraints, if given: what has no schedule there has none here. It ends below that of `known`, a solution that is
+    valid for the problem, or with that one.
     """
     budget = budget or Budget()
     before = budget.spent
     proven = compute_bounds(problem)
-    found = _IntervalSweep(drop_implied_edges(problem), proven, effort, budget, relaxed)
+    found = _IntervalSweep(drop_implied_edges(problem), proven, effort, budget, relaxed, known)
     answer = found.run()
     status: Status = "feasible" if any(attempt.outcome == "unknown" for attempt in found.attempts) else "optimal"
     plain = set_observed_lags(resolve_roles(problem, answer.role), answer.start)
@@ -193,6 +203,9 @@ class FoundSchedule:
     is_serial: bool = False
 
 
+KnownSchedule = tuple[int, Starts | None, Roles]
+"""II, starts (None: only the serial schedule is known) and roles."""
+
 AttemptedInterval = tuple[Attempt, Answer, int]
 """The record of an interval, the solver's or heuristic's answer, and a lower bound of its stages."""
 
@@ -201,7 +214,13 @@ class _IntervalSweep:
     """Looks for the smallest II that has a schedule, and for the fewest stages at it."""
 
     def __init__(
-        self, problem: Problem, proven: Bounds, effort: float, budget: Budget, relaxed: Solution | None
+        self,
+        problem: Problem,
+        proven: Bounds,
+        effort: float,
+        budget: Budget,
+        relaxed: Solution | None,
+        known: Solution | None,
     ) -> None:
         self.problem, self.proven, self.effort, self.budget = problem, proven, effort, budget
         self.relaxed = relaxed
@@ -211,9 +230,12 @@ class _IntervalSweep:
         """Intervals with numbers of stages for which nothing is known."""
         self.spent = 0.0
         self.has_leapt = False
-        self.known: tuple[int, tuple[int, ...] | None] | None = None
         # Roles for the heuristics; the solver chooses its own.
         self.role = guess_roles(problem, budget) if has_roles(problem) else ()
+        self.known: KnownSchedule | None = None
+        self.is_known_given = known is not None
+        if known is not None:
+            self.known = known.schedule.ii, known.schedule.start, known.schedule.role
         self.guess = resolve_roles(problem, self.role)
 
     def run(self) -> FoundSchedule:
@@ -230,12 +252,14 @@ class _IntervalSweep:
             reasons = "; ".join(bound.culprit for bound in self.proven.binding)
             binding = tuple(bound.family for bound in self.proven.binding)
             self.attempts.append(Attempt(ii - 1, "refuted", "bound", reasons, families=binding))
-        last = max(ii, compute_serial_ii(self.guess))
+        last = max(ii, compute_serial_ii(self.guess)) if not self.is_known_given else self.reachable(ii, ii)[0]
         if self.budget.seconds_left() != inf:
             self.reachable(ii, last)  # before time runs out
         first, leap_from, count, work = ii, ii + _STEPS_BEFORE_LEAP, 0, 0
         while ii <= last:
             self.budget.tried(ii)
+            if self.is_known_given and ii == last:
+                return self.end_sweep(ii, *self.reachable(ii, last))
             if self.budget.is_over:
                 return self.end_sweep(ii, *self.find_by_all_heuristics(ii, last))
             if ii > first and not self.has_leapt and (ii >= leap_from or self.attempts[-1].how == "solver"):
@@ -300,13 +324,14 @@ class _IntervalSweep:
         """
         tried: dict[int, AttemptedInterval] = {}
         low = first
-        high, start = self.reachable(first, last)
+        high, start, role = self.reachable(first, last)
         if start is None:
             high += 1
         else:
-            found = Answer("found", False, start, 0.0, self.role)
+            found = Answer("found", False, start, 0.0, role)
             tried[high] = Attempt(high, "found", "heuristic", "a schedule exists"), found, 1
-        step = max(1, first // _PRECISION)
+        # What was found with more constraints is near the smallest, so that halving is sooner there.
+        step = high if self.is_known_given else max(1, first // _PRECISION)
         while high - low > high // _PRECISION and not self.budget.is_over:
             ii = min(low + step, (low + high) // 2)
             self.budget.tried(ii)
@@ -320,30 +345,32 @@ class _IntervalSweep:
         self.attempts.append(Attempt(last, "found", "serial", "one op after the other"))
         return FoundSchedule(*self.serial, self.role, is_serial=True)
 
-    def reachable(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
-        """Return the II and starts of a heuristic schedule, found once by growing steps; `last` and None if there is
-        none.
+    def reachable(self, ii: int, last: int) -> KnownSchedule:
+        """Return the II, starts and roles of a schedule that was given, or is found once by a heuristic in growing
+        steps; `last` and None if there is none.
         """
         step, most = max(1, ii // 128), _WORK_FOR_ANSWER
         while self.known is None and self.budget.seconds_left() > 0 and ii < last and most > 0:
             most -= heuristic.estimate_placing_work(self.problem, ii)
             if (start := heuristic.place_ops(set_even_lags(self.guess, ii), ii)) is not None:
-                self.known = ii, start
+                self.known = ii, start, self.role
             ii, step = ii + step, step * 5 // 4 + 1
-        self.known = self.known or (last, None)
+        self.known = self.known or (last, None, self.role)
         return self.known
 
-    def find_by_all_heuristics(self, ii: int, last: int) -> tuple[int, tuple[int, ...] | None]:
-        """Return the II and starts (None: none) of the best heuristic, or of `reachable` if time or work is short."""
-        found, start = self.reachable(ii, last)
+    def find_by_all_heuristics(self, ii: int, last: int) -> KnownSchedule:
+        """Return the II, starts (None: none) and roles of the best heuristic, or of `reachable` if time or work is
+        short.
+        """
+        found, start, role = self.reachable(ii, last)
         work = _PLACINGS_PER_ANSWER * heuristic.estimate_placing_work(self.problem, ii)
         if self.budget.seconds_left() == inf and work <= _WORK_FOR_ANSWER:
             rest = self.budget.reserve_for_answer()
             other = heuristic.schedule_by_heuristics(self.guess, rest).schedule
             self.budget.spend(rest.spent)
             if ii <= other.ii < found and not any(find_violations(self.guess, other)):
-                return other.ii, other.start
-        return found, start
+                return other.ii, other.start, self.role
+        return found, start, role
 
     def placed(self, ii: int) -> Starts | None:
         """Return the starts that the heuristic finds at this interval, charged to the budget; None if it finds none."""
@@ -361,14 +388,14 @@ class _IntervalSweep:
             self.attempts.append(Attempt(at, "refuted", "solver", "no schedule exists", spent))
         return answer.ii
 
-    def end_sweep(self, ii: int, last: int, known: tuple[int, ...] | None) -> FoundSchedule:
+    def end_sweep(self, ii: int, last: int, known: Starts | None, role: Roles) -> FoundSchedule:
         """Record IIs from `ii` to `last` as skipped; return the schedule `known` at `last`, or the serial one."""
         self.stages_proven = False
         self.skip_intervals(ii, last, {})
         if known is None:
             return self.end_serially(last)
         self.attempts.append(Attempt(last, "found", "heuristic", "a schedule exists"))
-        return FoundSchedule(last, shift_to_valid_begin(self.problem, last, known), self.role)
+        return FoundSchedule(last, shift_to_valid_begin(self.problem, last, known), role)
 
     def skip_intervals(self, first: int, last: int, tried: Mapping[int, AttemptedInterval]) -> None:
         """Record the IIs from `first` to `last` − 1 as skipped, those `tried` as what came of them."""

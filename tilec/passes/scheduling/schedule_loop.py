@@ -109,7 +109,15 @@ def solve_loop(
             solver, name = partial(solve_problem, scheduler=options.scheduler, relaxed=known), options.scheduler
         if known is not None:
             name += f" behind {known.schedule.ii}: {known.warning}"
-        return solve_with_best_roles(problem, make_cached_solver(options, budget, solver, name), only_by_rule=is_light)
+
+        def search_below(problem: Problem, known: Solution) -> Solution:
+            """Return a solution of a smaller interval than that of a known one, or the known one."""
+            schedule = known.schedule
+            below = f"{name} below {schedule.ii}: {schedule.start} {schedule.role}"
+            return make_cached_solver(options, budget, partial(solver, known=known), below)(problem)
+
+        solve = make_cached_solver(options, budget, solver, name)
+        return solve_with_best_roles(problem, solve, only_by_rule=is_light, solve_below=search_below)
     except Unschedulable as refusal:
         involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
         raise_error(

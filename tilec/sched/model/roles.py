@@ -47,9 +47,15 @@ def resolve_roles(problem: Problem, role: Roles) -> Problem:
 
 
 def solve_with_best_roles(
-    problem: Problem, solver: Callable[[Problem], Solution], only_by_rule: bool = False
+    problem: Problem,
+    solver: Callable[[Problem], Solution],
+    only_by_rule: bool = False,
+    solve_below: Callable[[Problem, Solution], Solution] | None = None,
 ) -> Solution:
-    """Return the solution with roles by rule, or with the solver's if its II is smaller and not `only_by_rule`."""
+    """Return the solution with roles by rule, or with the solver's if its II is smaller and not `only_by_rule`.
+
+    `solve_below`, if given, looks for one of a smaller II than that of a known solution, or returns that one.
+    """
     if not has_roles(problem):
         return solver(problem)
     rule = choose_roles_by_rule(problem)
@@ -64,7 +70,7 @@ def solve_with_best_roles(
     kept = solver(plain)
     ii = kept.schedule.ii
     if joint is None and compute_bounds(problem).mii < ii:
-        joint = solver(problem)
+        joint = solver(problem) if solve_below is None else solve_below(problem, _set_roles(kept, rule))
     if joint is not None and joint.schedule.ii < ii:
         return replace(joint, ii_by_rule=ii)
     if joint is not None and joint.schedule.status != "optimal":

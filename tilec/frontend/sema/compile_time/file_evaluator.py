@@ -29,7 +29,7 @@ Define = int | float | bool | str
 
 _LANGUAGE_MODULES = ("tilelang.language", "tvm.tl.language")
 """The names of the module with the language; the second is that of TileLang's first releases, in TVM."""
-_PYTHON_TEXT = re.compile(r"\s*(None|lambda\b.*|T(\.[A-Za-z_]\w*)+|\[[\w\s,.+-]*\]|\([\w\s,.+-]*\))\s*")
+_PYTHON_TEXT = re.compile(r"\s*(None|lambda\b.*|T(\.[A-Za-z_]\w*)+(\(.*\))?|\[[\w\s,.+-]*\]|\([\w\s,.+-]*\))\s*")
 """Values of -D that are parsed as Python."""
 _NO_FILES: dict[str, ast.Module] = {}
 
@@ -81,8 +81,9 @@ class Defines:
         return self.given[node.name] if parsed is None else parsed.value
 
     def _parse_text_value(self, context: Context, name: str) -> Argument | None:
-        """Evaluate a -D text that is a list, tuple, lambda, None or `T.` name; refuse several values; None for any
-        other value. Examples: `-D sizes=[64, 128]` and `-D policy=T.GemmWarpPolicy.FullRow`. Errors: `bad-define`.
+        """Evaluate a -D text that is a list, tuple, lambda, None, or name or call of `T.`; refuse several values; None
+        for any other value. Examples: `-D sizes=[64, 128]` and `-D policy=T.GemmWarpPolicy.FullRow`. Errors:
+        `bad-define`.
         """
         text = self.given[name]
         if not isinstance(text, str) or not _PYTHON_TEXT.fullmatch(text):
