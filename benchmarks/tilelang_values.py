@@ -618,6 +618,8 @@ class Script:
             case _:
                 pass
         called = ast.unparse(node.func)
+        if called in ("T.Fragment", "T.Layout"):
+            return self._layout(node, known)
         if called in self.functions or called in self.imported:
             # Its value may not depend on the arguments that are unknown.
             given = self._known_items(ast.Tuple(node.args), known)
@@ -633,6 +635,19 @@ class Script:
         if function is None:
             raise Unknown
         return function(*given, **keywords)
+
+    def _layout(self, node: ast.Call, known: dict[str, Any]) -> Text:
+        """Return a layout as -D takes it: its map, a function beside the call or a lambda, becomes a lambda."""
+        given = [repr(self.value(each, known)) for each in node.args]
+        for each in node.keywords:
+            local = self.around[id(node)].body if id(node) in self.around else self.tree.body
+            function = next(
+                (n for n in local if isinstance(n, ast.FunctionDef) and n.name == ast.unparse(each.value)), None
+            )
+            value = _as_lambda(function) if function is not None else each.value
+            of = self.value(value, known)
+            given.append(f"{each.arg}={of if isinstance(of, Text) else repr(of)}")
+        return Text(f"{ast.unparse(node.func)}({', '.join(given)})")
 
     def _dtype(self, node: ast.Call, known: dict[str, Any], otherwise: Dtype) -> Dtype:
         """Return the first type of elements among a torch call's `dtype=` and arguments, or else `otherwise`."""
@@ -742,6 +757,20 @@ class _Filler(ast.NodeTransformer):
         if isinstance(value, Text):
             return ast.parse(value, mode="eval").body
         return ast.Constant(value) if isinstance(value, int | float) else node
+
+
+def _as_lambda(function: ast.FunctionDef) -> ast.Lambda:
+    """Return a function of assignments and one result as a lambda; raise Unknown for any other."""
+    inner = _Filler({})
+    for statement in function.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                inner.known[name] = Text(ast.unparse(inner.visit(copy.deepcopy(value))))
+            case ast.Return(value=ast.expr() as value):
+                return ast.Lambda(function.args, inner.visit(copy.deepcopy(value)))
+            case _:
+                break
+    raise Unknown
 
 
 def _called_names(tree: ast.AST) -> set[str]:

@@ -93,6 +93,23 @@ attention = Attention.apply
 
 def main():
     attention(torch.randn(2, 32, 8), torch.randn(2, 4, 8))
+
+
+@tilelang.jit
+def laid_out(A, layout):
+    N = T.const("N")
+    A: T.Tensor[(N,), T.float32]
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(N, loop_layout=layout):
+            A[i] = 1.0
+
+
+def test_laid_out():
+    def by_two(i):
+        pairs = i // 2
+        return pairs % 32, i % 2
+
+    laid_out.compile(N=64, layout=T.Fragment((64,), forward_fn=by_two))
 """
 
 
@@ -109,7 +126,9 @@ def test_values_are_those_of_calls_parametrised_tests_and_configurations(module:
     assert corpus.values(module, "tuned") == {"rows": 8, "columns": 32}
     assert corpus.values(module, "apply") == {"heads": 32, "groups": 8}
     found = [name for name, _ in corpus.kernels(module)]
-    assert found == ["make", "tuned", "apply"]
+    assert found == ["make", "tuned", "apply", "laid_out"]
+    layout = "T.Fragment((64,), forward_fn=lambda i: (i // 2 % 32, i % 2))"
+    assert corpus.values(module, "laid_out") == {"N": 64, "layout": layout}
 
 
 def test_a_kernel_is_emulated_at_small_sizes(module: Path) -> None:
