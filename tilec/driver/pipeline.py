@@ -257,6 +257,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("emit-ptx", _ENDS, writes=("ptx_module",)),
     FilePass("join-modules", _ENDS),
     FilePass("raise-occupancy", _ENDS),
+    FilePass("widen-producers", _ENDS),
     FilePass("print-ptx", _ENDS, gives="ptx"),
     FilePass("assemble-cubin", _ENDS, gives="cubin"),
 )

@@ -20,7 +20,7 @@ OUT_OF_REGISTERS = re.compile(r"\(C760[02]\)")
 
 
 def assemble_cubin(file: FileState, observer: Observer) -> FileState:
-    """Assemble the file's PTX to a cubin, unless `raise-occupancy` has; the assembler's remarks become warnings."""
+    """Assemble the file's PTX to a cubin, unless an earlier pass has; the assembler's remarks become warnings."""
     if file.assembled is None:
         try:
             file = replace(file, assembled=assemble_ptx(file, file.ptx))

@@ -27,10 +27,10 @@ REGISTER_STEP = 8
 """setmaxnreg gives and takes registers in these steps."""
 
 PRODUCER_REGISTERS = (24, 40)
-"""What a thread of the producer has, at least and at most. 24, the least that setmaxnreg takes, suffices: each role in
-the producer's warpgroup is one thread, which only starts copies and waits. Its machine code names 22 in grouped
-products, 10 at most in all other samples. Consumers need the rest: with 8 fewer, products of attention backward are
-serialised."""
+"""What a thread of the producer has, at least and at most. 24, the least that setmaxnreg takes, suffices mostly: each
+role in the producer's warpgroup is one thread, which only starts copies and waits. Its machine code names 22 in grouped
+products, 10 at most in all other samples; where it spills, `widen-producers` gives it the most. Consumers need the
+rest: with 8 fewer, products of attention backward are serialised."""
 
 WGMMA_EXTRA_REGISTERS = 26
 """Registers that the assembler wants for wgmma beside its accumulators: with 128 of these it asks for 154."""
@@ -129,11 +129,11 @@ def _count_needed_registers(assignment: LayoutAssignment) -> int:
     return held + WGMMA_EXTRA_REGISTERS + (_OTHER_REGISTERS if computes else 0)
 
 
-def compute_register_split(consumer_groups: int, target: Target) -> tuple[int, int]:
+def compute_register_split(consumer_groups: int, target: Target, least: int = PRODUCER_REGISTERS[0]) -> tuple[int, int]:
     """Return registers per thread of the producer warpgroup, few, and of each consumer warpgroup, which share the rest.
     They divide, in setmaxnreg's steps, what the block starts with: an equal share, rounded down, for each warpgroup. A
-    consumer has at most 240, as an instruction can name no more than 255."""
-    least, most = PRODUCER_REGISTERS
+    consumer has at most 240, as an instruction can name no more than 255. The producer has at least `least`."""
+    most = PRODUCER_REGISTERS[1]
     share = target.limit("registers_per_sm") // ((consumer_groups + 1) * WARPGROUP_THREADS)
     held = share // REGISTER_STEP * REGISTER_STEP * (consumer_groups + 1)
     many = min(240, (held - least) // consumer_groups // REGISTER_STEP * REGISTER_STEP)
