@@ -48,9 +48,12 @@ def widen_producers(file: FileState, observer: Observer) -> FileState:
 
 def _find_change(kernel: KernelState) -> Change:
     """Return the change of registers that gives the producer its most; none where it has them, or an equal share."""
+    producer = next((role for role in kernel.program.roles if role.name == "producer"), None)
+    if producer is None or producer.registers is None:
+        return {}
     groups, (_, most) = kernel.kernel.threads // WARPGROUP_THREADS, PRODUCER_REGISTERS
     narrow = compute_register_split(groups, kernel.target)
-    if not any(role.name == "producer" and role.registers == narrow[0] for role in kernel.program.roles):
+    if producer.registers != narrow[0]:
         return {}
     wide = compute_register_split(groups, kernel.target, most)
     return {old: new for old, new in zip(narrow, wide, strict=True) if old != new}
