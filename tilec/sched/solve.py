@@ -78,23 +78,18 @@ def solve_problem(
     scheduler: Scheduler = "exact",
     most: int | None = None,
     relaxed: Solution | None = None,
-    known: Solution | None = None,
 ) -> Solution:
     """Return the best schedule found, by heuristics only if asked or serial; raise `Unschedulable` if no II has one.
 
     `effort` scales how long to search before a proof is given up, charged to the budget. Heuristics try no interval
-    above `most` cycles; the solver none below that of `relaxed`, the solution of a problem with fewer constraints, and
-    none above that of `known`, a solution that is valid for the problem.
+    above `most` cycles; the solver none below that of `relaxed`, the solution of a problem with fewer constraints.
     """
     budget = budget or Budget()
     before = budget.spent
     if scheduler == "heuristic" or problem.force_serial:
         solution = _solve_by_heuristics(problem, budget, most)
         return replace(solution, work=budget.spent - before, is_cut=budget.is_spent)
-    found = find_smallest_interval(problem, effort, budget, relaxed, known)
-    if known is not None and found.schedule.ii == known.schedule.ii:
-        return found  # the known one is settled already, or will be
-    return settle_objectives(problem, found, effort, budget)
+    return settle_objectives(problem, find_smallest_interval(problem, effort, budget, relaxed), effort, budget)
 
 
 def find_smallest_interval(

@@ -114,10 +114,12 @@ def solve_loop(
             """Return a solution of a smaller interval than that of a known one, or the known one."""
             schedule = known.schedule
             below = f"{name} below {schedule.ii}: {schedule.start} {schedule.role}"
-            return make_cached_solver(options, budget, partial(solver, known=known), below)(problem)
+            search = partial(find_smallest_interval, known=known)
+            return make_cached_solver(options, budget, search, below)(problem)
 
         solve = make_cached_solver(options, budget, solver, name)
-        return solve_with_best_roles(problem, solve, only_by_rule=is_light, solve_below=search_below)
+        solve_below = search_below if name.startswith("interval") else None
+        return solve_with_best_roles(problem, solve, only_by_rule=is_light, solve_below=solve_below)
     except Unschedulable as refusal:
         involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
         raise_error(
