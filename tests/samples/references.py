@@ -344,7 +344,7 @@ def _(X: Array, weight: Array) -> Outputs:
     return {"Y": X / np.sqrt((X * X).mean(1, keepdims=True) + 1e-6) * weight}
 
 
-@sample("rows/batch_norm", M=64, N=64, parts=2, threads=256, noise=1e-5, also=({"N": 128},))
+@sample("rows/batch_norm", M=64, N=64, parts=2, block_N=64, threads=256, noise=1e-5, also=({"N": 128},))
 def _(X: Array, G: Array, B: Array) -> Outputs:
     return {"Y": (X - X.mean(0)) / np.sqrt(X.var(0) + 1e-5) * G + B}
 
