@@ -526,8 +526,8 @@ def write_suite(folder: Path, pattern: str, seed: int, drawn: int, note: Callabl
     stages: dict[str, Callable[[Path], Any]] = {
         "samples": lambda stage: index(stage, list(write_samples(stage, pattern, seed, note))),
         "drawn": lambda stage: index(stage, list(write_drawn(stage, drawn, note, first))),
-        "workloads": lambda stage: write_workloads(stage, pattern, note),
         "candidates": lambda stage: write_candidates(stage, pattern, note),
+        "workloads": lambda stage: write_workloads(stage, pattern, note),
         "libraries": lambda stage: index(stage, list(write_plans(stage, pattern, note))),
         "calibration": write_probes,
     }

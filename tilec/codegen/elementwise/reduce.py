@@ -165,7 +165,7 @@ def _reduce_across_warps(op: Reduce, state: State, layout: Fragment, partial: di
     state.builder.emit("bar.sync", Imm(state.barrier_id), Imm(threads))
     others = list(list_row_mates(layout, op.dim))
     if is_divided_among_warps(len(others), len(place), threads):
-        return _combine_by_turns(op, state, layout, place, others)
+        return _combine_among_warps(op, state, layout, place, others)
     return {d: _combine_partial(op, state, [(mate, i * threads) for mate in others]) for d, i in place.items()}
 
 
@@ -193,7 +193,7 @@ def _combine_partial(op: Reduce, state: State, parts: list[tuple[tile.Expr, int]
     return total
 
 
-def _combine_by_turns(
+def _combine_among_warps(
     op: Reduce, state: State, layout: Fragment, place: dict[int, int], others: list[tile.Expr]
 ) -> dict[int, Reg]:
     """Emit the combination of partial results, each by one warp of the row, which hands the total to the others.
@@ -202,11 +202,11 @@ def _combine_by_turns(
     the first partial result, which no other thread reads."""
     threads, builder = state.role.threads, state.builder
     cls = get_register_class(get_working_type(op.source.dtype))
-    turn = _number_own_warp(layout, op.dim)
-    own_value = scale_expr(turn, threads)
+    own_warp = _number_own_warp(layout, op.dim)
+    own_value = scale_expr(own_warp, threads)
     skip = builder.new_label("combined")
     if len(place) < len(others):
-        few = tile.Binary("ge", turn, tile.int32_const(len(place)), BOOL)
+        few = tile.Binary("ge", own_warp, tile.int32_const(len(place)), BOOL)
         builder.emit("bra", Symbol(skip), guard=state.scalars.get_register(few))
         state.addresses.forget_positions()
     with state.scalars.open_scope():
