@@ -60,3 +60,43 @@ def test_products_equal_numpy(loop: str, change: str) -> None:
     found = run(PRODUCTS.replace("LOOP", loop).replace("CHANGE", change), "sm_90a", **given)
     factors = np.repeat(0.5 ** np.arange(4) if change else np.ones(4), 64)
     np.testing.assert_array_equal(found["Y"], x @ w * factors[:, None])
+
+
+ROLES = """
+@T.prim_func
+def k(X: T.Tensor((64, 192), "float8_e4m3fn"), W: T.Tensor((192, 64), "float8_e4m3fn"),
+      Y: T.Tensor((64, 64), "float32")):
+    with T.Kernel(1, threads=256):
+        x = T.alloc_shared((64, 64), "float8_e4m3fn")
+        w = T.alloc_shared((64, 64), "float8_e4m3fn")
+        full = T.alloc_barrier(128)
+        empty = T.alloc_barrier(128)
+        with T.ws(1):
+            for k in T.serial(3):
+                T.barrier_wait(empty, (k + 1) % 2)
+                T.copy(X[:, k * 64 : (k + 1) * 64], x)
+                T.copy(W[k * 64 : (k + 1) * 64, :], w)
+                T.barrier_arrive(full)
+        with T.ws(0):
+            y = T.alloc_fragment((64, 64), "float32")
+            T.clear(y)
+            for k in T.serial(3):
+                T.barrier_wait(full, k % 2)
+                T.gemm(x, w, y)
+                T.barrier_arrive(empty)
+            T.copy(y, Y)
+"""
+
+
+def test_what_another_role_writes_is_transposed_in_the_loop() -> None:
+    generator = np.random.default_rng(2)
+    x, w = (generator.integers(-4, 5, shape).astype(np.float32) for shape in ((64, 192), (192, 64)))
+    given = {"X": encode_values(x, FLOAT8_E4M3), "W": encode_values(w, FLOAT8_E4M3)}
+    np.testing.assert_array_equal(run(ROLES, "sm_90a", **given)["Y"], x @ w)
+
+
+@pytest.mark.parametrize("around", ["if k > 0:", "for other in T.serial(1):"])
+def test_a_nested_change_counts(around: str) -> None:
+    nested = "".join(f"    {line}\n" for line in CHANGE.splitlines())
+    made = compiled(PRODUCTS.replace("LOOP", LOOPS[0]).replace("CHANGE", f"            {around}\n{nested}"), "sm_90a")
+    assert count_repeated(made.program)[1] == 1

@@ -11,6 +11,8 @@ from tilec.analysis.usage import find_writes
 from tilec.ir import tile
 from tilec.ops.copies.transpose import AccumulatedOrder, Transpose
 from tilec.ops.products.gemm import Gemm
+from tilec.ops.synchronisation.rendezvous import Rendezvous
+from tilec.ops.synchronisation.sync import BlockBarrier, WaitCopies
 from tilec.passes.layout.fragments.convert_layouts import cover_buffer
 
 OPERANDS = ((0, False), (1, True))
@@ -32,13 +34,23 @@ def is_transposed_operand(buffer: tile.Buffer) -> bool:
 
 def find_invariant_transpositions(loop: tile.For, parts: Sequence[tuple[tile.Stmt, ...]]) -> tuple[tile.Stmt, ...]:
     """Return the transpositions of operands, among what the loop's statements have become, that every iteration would
-    repeat, since the loop does not write the operand."""
+    repeat, since the loop does not write the operand. None where the loop waits: then other roles, or copies that began
+    before it, may write."""
+    if any(_waits_for_others(stmt) for stmt in tile.walk_statements(loop.body)):
+        return ()
     written = {buffer for stmt in loop.body for buffer in find_writes(stmt)}
     return tuple(
         stmt
         for part in parts
         for stmt in part
         if isinstance(stmt, Transpose) and is_operand_transposition(stmt) and stmt.regions[0].buffer not in written
+    )
+
+
+def _waits_for_others(stmt: tile.Stmt) -> bool:
+    """Return whether a statement of the kernel waits for other threads or for copies."""
+    return isinstance(stmt, BlockBarrier | Rendezvous | WaitCopies) or (
+        isinstance(stmt, tile.TileOp) and stmt.synchronises_roles
     )
 
 
