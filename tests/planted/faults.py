@@ -153,8 +153,8 @@ FAULTS = (
     Fault("verify-lets-a-version-be-overwritten", "tilec/sched/verify.py",
           "if depth * schedule.ii < done - written:", "if depth * schedule.ii < done - written - 1:"),
     Fault("verify-forgets-the-wait-of-a-role", "tilec/sched/verify.py",
-          "held.append(range(start - op.wait, start + op.issue))",
-          "held.append(range(start, start + op.issue))"),
+          "held.append((start - op.wait, op.wait + op.issue))",
+          "held.append((start, op.issue))"),
     # ---- layouts ------------------------------------------------------------------------------------------------
     Fault("layout-registers-of-mma-swapped", "tilec/ir/layout.py",
           "(Axis(2, 1, 1), Axis(2, 0, 8), Axis(columns // 8, 1, 8), Axis(rows // 16, 0, 16))",
