@@ -100,3 +100,36 @@ def test_a_nested_change_counts(around: str) -> None:
     nested = "".join(f"    {line}\n" for line in CHANGE.splitlines())
     made = compiled(PRODUCTS.replace("LOOP", LOOPS[0]).replace("CHANGE", f"            {around}\n{nested}"), "sm_90a")
     assert count_repeated(made.program)[1] == 1
+
+
+TWO_ORDERS = """
+@T.prim_func
+def k(A: T.Tensor((64, 64), "int8"), B: T.Tensor((64, 64), "int8"), D: T.Tensor((64, 64), "int32"),
+      E: T.Tensor((64, 64), "int32")):
+    with T.Kernel(1, threads=128):
+        a = T.alloc_shared((64, 64), "int8")
+        c = T.alloc_shared((64, 64), "int8")
+        f = T.alloc_fragment((64, 64), "int8")
+        d = T.alloc_fragment((64, 64), "int32")
+        e = T.alloc_fragment((64, 64), "int32")
+        T.copy(A, a)
+        T.copy(B, c)
+        T.copy(a, f)
+        T.clear(d)
+        T.clear(e)
+        for k in T.serial(3):
+            T.gemm(f, c, e)
+            T.gemm(a, c, d)
+        T.copy(d, D)
+        T.copy(e, E)
+"""
+
+
+def test_one_operand_in_two_orders_is_in_two_tiles() -> None:
+    """Factors in registers have the order along k of accumulators, those in shared memory the plain one."""
+    generator = np.random.default_rng(3)
+    a, b = (generator.integers(-9, 10, (64, 64)).astype(np.int8) for _ in range(2))
+    found = run(TWO_ORDERS, "sm_90a", A=a, B=b)
+    wanted = 3 * (a.astype(np.int32) @ b.astype(np.int32))
+    np.testing.assert_array_equal(found["D"], wanted)
+    np.testing.assert_array_equal(found["E"], wanted)

@@ -51,10 +51,22 @@ def test_an_exception_is_raised_here(isolated: IsolatedFunction) -> None:
     assert isolated("") != os.getpid()
 
 
-def test_a_process_that_is_killed_between_calls_crashes_the_next(isolated: IsolatedFunction) -> None:
-    os.kill(isolated(""), signal.SIGKILL)
-    with pytest.raises(Crash, match="SIGKILL"):
-        isolated("")
+def test_a_process_that_ends_between_calls_is_started_anew(isolated: IsolatedFunction) -> None:
+    first = isolated("")
+    os.kill(first, signal.SIGKILL)
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+    assert isolated("") not in (first, os.getpid())
+
+
+def test_ignored_signals_stay_ignored(isolated: IsolatedFunction) -> None:
+    """As under nohup, where a hangup ends nobody."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        first = isolated("")
+        os.kill(first, signal.SIGHUP)
+        assert isolated("") == first
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_forked_process_starts_its_own(isolated: IsolatedFunction) -> None:

@@ -121,8 +121,9 @@ class IsolatedFunction:
         return result if has_result else self._function(*arguments)
 
     def start(self) -> None:
-        """Fork the process, if calls are isolated and this process has none; keep silent where no process is left."""
-        if not _is_isolating or (self._requests is not None and self._owner == os.getpid()):
+        """Fork the process, if calls are isolated and this process has none, or that has ended since the last call.
+        Without it calls run in this process, as where the system has no processes left."""
+        if not _is_isolating or self._is_ready():
             return
         requests, answers = os.pipe(), os.pipe()
         parent = os.getpid()
@@ -142,21 +143,42 @@ class IsolatedFunction:
         self._requests, self._answers = os.fdopen(requests[1], "wb"), os.fdopen(answers[0], "rb")
         atexit.register(self._kill)
 
+    def _is_ready(self) -> bool:
+        """Return whether this process has a forked one that waits for requests."""
+        if self._requests is None or self._owner != os.getpid():
+            return False
+        try:
+            has_ended = os.waitpid(self._child, os.WNOHANG)[0] != 0
+        except ChildProcessError:  # where SIGCHLD is ignored, the system forgets it at once
+            has_ended = True
+        if has_ended:
+            self._close_pipes()
+        return not has_ended
+
     def _kill(self) -> None:
-        """End the process, whatever it does."""
-        with suppress(ProcessLookupError):
-            os.kill(self._child, signal.SIGKILL)
-        self._end()
+        """End the process, whatever it does, if it is this one's."""
+        if self._owner == os.getpid():
+            with suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGKILL)
+            self._end()
 
     def _end(self) -> int:
-        """Close the pipes of the process, and return its exit code once it has ended; −N for signal N."""
+        """Close the pipes of the process, and return its exit code once it has ended: −N for signal N, 1 if the system
+        has forgotten it."""
+        self._close_pipes()
+        try:
+            return os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
+        except ChildProcessError:
+            return 1
+
+    def _close_pipes(self) -> None:
+        """Close the pipes of the process, which then ends if it has not."""
         atexit.unregister(self._kill)
         for pipe in (self._requests, self._answers):
             with suppress(OSError):
                 if pipe is not None:
                     pipe.close()
         self._requests = self._answers = None
-        return os.waitstatus_to_exitcode(os.waitpid(self._child, 0)[1])
 
     def _answer_requests(self, reader: int, writer: int, parent: int) -> NoReturn:
         """In the forked process: send whether the function returned, and its result, for the arguments of each request,
@@ -164,7 +186,8 @@ class IsolatedFunction:
         try:
             signal.set_wakeup_fd(-1)
             for number in ENDING_SIGNALS:
-                signal.signal(number, signal.SIG_DFL)
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                    signal.signal(number, signal.SIG_DFL)
             faulthandler.disable()
             end_with_parent(parent)
             self._prepare()

@@ -35,7 +35,10 @@ def widen_producers(file: FileState, observer: Observer) -> FileState:
     changes = {name: change for name, change in changes.items() if name in spilled}
     while changes:
         module = _change_registers(file.module, changes)
-        wide = assemble_ptx(file, print_module(module))
+        try:
+            wide = assemble_ptx(file, print_module(module))
+        except InternalError:
+            break  # the operands of one wgmma may need the registers
         less = {report.name for report in wide.entries if report.spill_store_bytes < spilled.get(report.name, 0)}
         if less >= set(changes):
             if {remark.kind for remark in wide.remarks} <= {remark.kind for remark in narrow.remarks}:

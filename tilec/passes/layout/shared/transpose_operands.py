@@ -64,6 +64,11 @@ def transpose_operands(
     kind = op.regions[0].buffer.dtype
     if fits(op) or kind.bits not in (8, 32) or not all(r.is_whole for r in op.regions):
         return (), op
+    order: AccumulatedOrder | None = None
+    suffix = _SUFFIX
+    if kind.bits == 8 and op.regions[0].buffer.scope == "fragment":
+        # Most such factors are accumulators of another product, and would else change threads.
+        order, suffix = "as accumulated", f".accumulated{_SUFFIX}"
     steps = []
     new = op
     for place, along_k in OPERANDS:
@@ -74,7 +79,7 @@ def transpose_operands(
             or len(region.extent) != 2
         ):
             continue
-        transposed_tile = replace(region.buffer, name=region.buffer.name + _SUFFIX, extents=region.extent[::-1])
+        transposed_tile = replace(region.buffer, name=region.buffer.name + suffix, extents=region.extent[::-1])
         whole = cover_buffer(transposed_tile, region.span)
         steps.append((region, whole))
         new = replace(new, b=whole, transpose_B=along_k) if place else replace(new, a=whole, transpose_A=along_k)
@@ -82,9 +87,6 @@ def transpose_operands(
         return (), op
     for _, whole in steps:
         buffer(whole.buffer)
-    order: AccumulatedOrder | None = None
-    if kind.bits == 8 and new.regions[0].buffer.scope == "fragment":
-        # Most such factors are accumulators of another product, and would else change threads.
-        order = "as accumulated"
+    if order is not None:
         new = replace(new, order=order)
     return tuple(Transpose(*step, order=order, span=op.span) for step in steps), new
