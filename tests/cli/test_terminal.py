@@ -22,6 +22,7 @@ from tilec.support import progress
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 GEMM = str(SAMPLES / "gemm.tl")
+ATTENTION = str(SAMPLES / "attention" / "gqa.tl")
 BACKSTOP = 600
 """Seconds. How fast it is, the machine has a say in."""
 
@@ -248,7 +249,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize(
     ("phase", "words"),
     [
-        (IN_THE_SOLVER, (GEMM, "--target", "sm_90a", "--no-cache", "-o", "x.cubin")),
+        (IN_THE_SOLVER, (ATTENTION, "--target", "sm_90a", "--no-cache", "-o", "x.cubin")),
         (IN_MACHINE_CODE, (GEMM, "--target", "sm_80", "-o", "x.cubin")),
         (IN_THE_EMULATOR, ("emulate", str(SAMPLES / "vector_add.tl"), "--target", "sm_80", "-D", "N=1024")),
     ],

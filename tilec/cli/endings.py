@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import TextIO
 
@@ -43,3 +45,17 @@ def _discard_output(stream: TextIO) -> None:
         stream.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def end_process(code: int) -> None:
+    """End this process at once with an exit code, after what is registered for its end; return if it has threads left,
+    or a profiler or debugger waits for the usual end.
+
+    That would free each object by itself, which takes a seventh of a small compilation's time.
+    """
+    if threading.active_count() > 1 or sys.getprofile() or sys.gettrace() or sys.flags.inspect:
+        return
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        _discard_output(stream)
+    os._exit(code)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tilec.cli.endings import run_guarded
+from tilec.cli.endings import end_process, run_guarded
 from tilec.support.processes import isolate_calls
 
 RARE_COLLECTIONS = (100_000, 20, 50)
@@ -19,7 +19,8 @@ collector takes a seventh of its time."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line (None: this process's), return its code: 0 ok, 1 wrong kernel, 2 usage, 3 bug, 4 limit."""
+    """Run a command line, return its code: 0 ok, 1 wrong kernel, 2 usage, 3 bug, 4 limit. None: run this process's, and
+    end the process."""
     # A stream that was closed before we started is None.
     sys.stdout = sys.stdout or io.TextIOWrapper(io.BytesIO(), "utf-8")
     sys.stderr = sys.stderr or io.TextIOWrapper(io.BytesIO(), "utf-8")
@@ -29,9 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # If a library crashes this process, show which one; the exit code is the signal's.
         with suppress(OSError, ValueError):
             faulthandler.enable(sys.stderr, all_threads=False)
-    if argv is None:  # this process runs one command only
-        isolate_calls()
-    return run_guarded(lambda: _run_command_line(list(sys.argv[1:] if argv is None else argv)))
+    if argv is not None:
+        return run_guarded(lambda: _run_command_line(list(argv)))
+    isolate_calls()
+    code = run_guarded(lambda: _run_command_line(sys.argv[1:]))
+    end_process(code)
+    return code
 
 
 def _run_command_line(arguments: list[str]) -> int:

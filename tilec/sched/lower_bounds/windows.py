@@ -11,6 +11,7 @@ reason, which the solver takes a thousand times longer to find.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 from tilec.sched.lower_bounds.bounds import compute_depth_limits
 from tilec.sched.lower_bounds.paths import build_arcs, build_edge_arcs, find_all_distances, has_positive_cycle
@@ -19,6 +20,7 @@ from tilec.sched.problem import Problem
 # Beyond this size, updating the windows takes longer than the solver needs without them.
 _MAX_OPS = 48
 _MAX_ROUNDS = 4
+_Least = TypeVar("_Least", int, int | None)
 
 
 def find_refutation(problem: Problem, ii: int, without: frozenset[str] = frozenset()) -> str | None:
@@ -47,11 +49,11 @@ def find_refutation(problem: Problem, ii: int, without: frozenset[str] = frozens
                 return _describe_conflict(problem, u, v, slot, ahead + behind)
             if first is not None and low is not None and first * ii + ahead > low:
                 has_changed = True
-                if not _tighten_distances(separation, u, v, first * ii + ahead):
+                if not tighten_distances(separation, u, v, first * ii + ahead):
                     return _describe_conflict(problem, u, v, slot, ahead + behind)
             if last is not None and high is not None and behind - (last + 1) * ii > high:
                 has_changed = True
-                if not _tighten_distances(separation, v, u, behind - (last + 1) * ii):
+                if not tighten_distances(separation, v, u, behind - (last + 1) * ii):
                     return _describe_conflict(problem, u, v, slot, ahead + behind)
         if not has_changed:
             break
@@ -125,7 +127,7 @@ def _list_use_pairs(problem: Problem) -> Iterator[tuple[int, int, int, int, int,
                     yield u, v, slot, use.cycles + shift, later.cycles - shift, shift
 
 
-def _tighten_distances(separation: list[list[int | None]], u: int, v: int, least: int) -> bool:
+def tighten_distances(separation: list[list[_Least]], u: int, v: int, least: int) -> bool:
     """Record in `separation` start[v] − start[u] ≥ least and what follows; return False for a contradiction."""
     back = separation[v][u]
     if back is not None and back + least > 0:

@@ -12,11 +12,18 @@ from tilec.sched.budget import Budget
 from tilec.sched.collisions import count_certain_collisions, list_access_pairs, sum_collisions
 from tilec.sched.lower_bounds import paths
 from tilec.sched.lower_bounds.bounds import compute_depth_limits, find_min_lifetimes
+from tilec.sched.lower_bounds.orders import (
+    Order,
+    are_earliest_starts,
+    bound_collisions,
+    bound_slot_pressure,
+    list_orders,
+)
 from tilec.sched.model.anchor import is_begin_constrained, shift_to_best_begin, shift_to_valid_begin
 from tilec.sched.model.model import Answer, Model, Terms
 from tilec.sched.problem import Edge, Problem
 from tilec.sched.schedule import Schedule
-from tilec.sched.solution import Objective
+from tilec.sched.solution import LEVELS, Objective
 
 # Deterministic time, of which one unit is one to five seconds here.
 EFFORT_PER_LEVEL = 0.1
@@ -74,6 +81,9 @@ class LevelSettler:
         # These levels do not depend on where an iteration begins (see `anchor`).
         self.settle_slot_pressure()
         self.settle_ring_bytes()
+        if self.is_best_in_all_orders():
+            self.proofs += [True] * (len(LEVELS) - 1 - len(self.proofs))  # that of the stages is the caller's
+            return self.start
         model = self.model(from_begin=True, at_once=True)
         self.settle_pressure(model, Model.express_peak_pressure, objective.measure_peak_pressure)
         # The others do, so the beginning is a variable too.
@@ -139,6 +149,10 @@ class LevelSettler:
         low = max([0, *(distances_from[first][last] or 0 for first, last in self.lifetimes)])
 
         known = objective.measure_slot_pressure(self.lifetimes, self.start)
+        low = max(low, bound_slot_pressure(self.list_orders(problem), self.lifetimes)) if low < known else low
+        if low >= known:
+            self.limit_slot_pressure(is_proven=True)
+            return
         model = self.model(pressure=known)
         furthest = model.within(self.lifetimes)
 
@@ -159,9 +173,30 @@ class LevelSettler:
             # Too hard to decide at one threshold; with all of them to choose from something better may turn up.
             model.limit(furthest, known)
             is_proven = self.improve(model, ((furthest, 1),), EFFORT_PER_LEVEL / 2 * self.effort).proven
+        self.limit_slot_pressure(is_proven)
+
+    def limit_slot_pressure(self, is_proven: bool) -> None:
+        """Limit the slot pressure to that of the known schedule, and record whether that is proven least."""
         most = objective.measure_slot_pressure(self.lifetimes, self.start)
-        self.settled = _limit_slot_pressure(problem, self.lifetimes, most)
+        self.settled = _limit_slot_pressure(self.problem, self.lifetimes, most)
         self.proofs.append(is_proven)
+
+    def list_orders(self, problem: Problem) -> list[Order]:
+        """Return the orders of ops in which a schedule of no more stages than the known one may exist; [] if they are
+        too many."""
+        span = (max(self.start, default=0) // self.ii + 1) * self.ii - 1
+        return list_orders(problem, self.ii, span, compute_depth_limits(problem, self.ii))
+
+    def is_best_in_all_orders(self) -> bool:
+        """Return whether no order of ops allows a schedule that is better on any level behind the ring bytes.
+
+        False in doubt: where pools' use counts, or ops are inverted, which orders do not bound.
+        """
+        if objective.list_pressure_pools(self.problem) or objective.count_inversions(self.pairs, self.ii, self.start):
+            return False
+        orders = self.list_orders(self.settled)
+        least = bound_collisions(orders, self.accesses, self.ii)
+        return sum_collisions(self.accesses, self.ii, self.start) <= least and are_earliest_starts(orders, self.start)
 
     def settle_ring_bytes(self) -> None:
         """Minimise and then limit the bytes of all versions of all rings, and record whether that is proven."""
