@@ -44,10 +44,12 @@ class ChoiceWithdrawn(Exception):
 @dataclass(frozen=True, slots=True)
 class Exploration:
     """The question of a choice about a candidate's loops: their smallest intervals from the solver, or an upper bound
-    from heuristics, up to `most` cycles."""
+    from heuristics, up to `most` cycles. `roomier` are the same loops with schedules for larger pools, if any are
+    known: the solver tries no smaller interval than theirs."""
 
     is_by_heuristic: bool = False
     most: int | None = None
+    roomier: tuple[PlannedLoop, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

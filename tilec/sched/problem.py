@@ -5,6 +5,7 @@ Ids are dense: an op, slot or ring is named by its index in its tuple. All times
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from tilec.support.records import dataclass
@@ -180,3 +181,23 @@ class Problem:
     def list_uses(self, slot: int) -> list[tuple[int, Use]]:
         """Return each use of a slot that takes any cycles, with its op."""
         return [(op, use) for op, spec in enumerate(self.ops) for use in spec.uses if use.slot == slot and use.cycles]
+
+
+def has_less_room(problem: Problem, roomier: Problem) -> bool:
+    """Return whether a problem is another one with smaller pools and shallower rings: what has no schedule there has
+    none here."""
+    if replace(roomier, pools=problem.pools, rings=problem.rings) != problem:
+        return False
+    if (len(problem.pools), len(problem.rings)) != (len(roomier.pools), len(roomier.rings)):
+        return False
+    pools = zip(problem.pools, roomier.pools, strict=True)
+    rings = zip(problem.rings, roomier.rings, strict=True)
+    return all(
+        pool.capacity - pool.reserved <= room.capacity - room.reserved
+        and pool == replace(room, capacity=pool.capacity, reserved=pool.reserved)
+        for pool, room in pools
+    ) and all(
+        ring == replace(deeper, max_depth=ring.max_depth)
+        and (deeper.max_depth is None or (ring.max_depth or UNLIMITED) <= deeper.max_depth)
+        for ring, deeper in rings
+    )

@@ -23,7 +23,7 @@ from tilec.passes.cost.report import Report, build_report, count_versions_under_
 from tilec.passes.layout.assign_layouts import LayoutAssignment
 from tilec.passes.loop.build_problem import ScheduledLoop
 from tilec.passes.scheduling.solve_loops import plan_loops
-from tilec.passes.state import Explorer, KernelState
+from tilec.passes.state import Exploration, Explorer, KernelState
 from tilec.support.diagnostics import CompileError
 from tilec.support.display import show_share
 from tilec.support.identity import IdentityKey
@@ -107,8 +107,9 @@ def _ask_for_versions(state: KernelState, planned: KernelState, explore: Explore
     limits = read_occupancy_limits(state.target)
     share = limits.smem_bytes // (together + 1) // limits.smem_allocation_bytes * limits.smem_allocation_bytes
     closer = state.target.with_limit("smem_bytes_per_cta", share - limits.smem_reserved_bytes_per_cta)
+    roomier = Exploration(roomier=planned.loops)
     try:
-        fewer = replace(plan_loops(replace(state, target=closer), explore), target=state.target)
+        fewer = replace(plan_loops(replace(state, target=closer), explore, roomier), target=state.target)
     except CompileError:
         return None
     if count_fitting_blocks(fewer)["shared memory"] <= together:

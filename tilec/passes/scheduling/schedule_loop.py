@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tilec.analysis.fragment_prefetch import is_wgmma_operation
 from tilec.passes.loop.build_problem import LoopProblem, PlannedLoop
 from tilec.passes.state import Exploration
+from tilec.sched.problem import has_less_room
 from tilec.support.diagnostics import CompileError, Label, raise_error
 from tilec.support.options import CompileOptions
 from tilec.support.processes import start_isolated_functions
@@ -39,7 +40,7 @@ def schedule_loop(
     manual = build_manual_schedule(loop)
     if manual is not None:
         return PlannedLoop(loop, record_given_schedule(loop.problem, manual))
-    solution = solve_loop(loop, options, budget, exploration)
+    solution = solve_loop(loop, options, budget, exploration, relaxed=_find_relaxed_solution(loop, exploration))
     crossing = find_crossing_products(loop, solution.schedule)
     if not crossing:
         return PlannedLoop(loop, solution)
@@ -52,6 +53,12 @@ def schedule_loop(
     return (
         PlannedLoop(kept, other) if other.schedule.ii <= solution.schedule.ii + exposed else PlannedLoop(loop, solution)
     )
+
+
+def _find_relaxed_solution(loop: LoopProblem, exploration: Exploration | None) -> Solution | None:
+    """Return the solution of the loop with more room that an exploration knows, if it differs in nothing else."""
+    known = exploration.roomier if exploration is not None else ()
+    return next((each.solution for each in known if has_less_room(loop.problem, each.loop.problem)), None)
 
 
 def find_crossing_products(loop: LoopProblem, schedule: Schedule) -> tuple[tuple[int, int], ...]:

@@ -42,14 +42,14 @@ def list_orders(problem: Problem, ii: int, span: int, depths: Sequence[int | Non
 
 
 def _divide_order(order: Order, ii: int, u: int, v: int, ahead: int, behind: int) -> Iterator[Order]:
-    """Yield the order once for each number of turns between two ops, where start[v] − start[u] lies in
-    [turn·II + ahead, (turn + 1)·II − behind]."""
+    """Yield the order once for each number of whole intervals between two ops, where start[v] − start[u] lies in
+    [wrap·II + ahead, (wrap + 1)·II − behind]."""
     first = -(-(order[u][v] + behind - ii) // ii)
     last = (-order[v][u] - ahead) // ii
-    for turn in range(first, last + 1):
+    for wrap in range(first, last + 1):
         divided = [list(row) for row in order]
-        if tighten_distances(divided, u, v, turn * ii + ahead) and tighten_distances(
-            divided, v, u, behind - (turn + 1) * ii
+        if tighten_distances(divided, u, v, wrap * ii + ahead) and tighten_distances(
+            divided, v, u, behind - (wrap + 1) * ii
         ):
             yield divided
 
@@ -69,8 +69,8 @@ def _must_collide(order: Order, pair: AccessPair, ii: int) -> bool:
     """Return whether, at each distance that the order leaves to two accesses, one more overlaps than is certain."""
     low, high = order[pair.first][pair.second], -order[pair.second][pair.first]
     free = pair.first_cycles - pair.shift  # and the distances behind it, up to those that collide
-    turn = -(-(low - free - ii + 1 + pair.count_colliding_distances(ii)) // ii)
-    return free + turn * ii > high
+    wrap = -(-(low - free - ii + 1 + pair.count_colliding_distances(ii)) // ii)
+    return free + wrap * ii > high
 
 
 def are_earliest_starts(orders: Sequence[Order], start: Sequence[int]) -> bool:

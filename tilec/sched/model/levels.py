@@ -151,7 +151,8 @@ class LevelSettler:
         known = objective.measure_slot_pressure(self.lifetimes, self.start)
         low = max(low, bound_slot_pressure(self.list_orders(problem), self.lifetimes)) if low < known else low
         if low >= known:
-            self.limit_slot_pressure(is_proven=True)
+            self.settled = self.limit_slot_pressure()
+            self.proofs.append(True)
             return
         model = self.model(pressure=known)
         furthest = model.within(self.lifetimes)
@@ -173,13 +174,13 @@ class LevelSettler:
             # Too hard to decide at one threshold; with all of them to choose from something better may turn up.
             model.limit(furthest, known)
             is_proven = self.improve(model, ((furthest, 1),), EFFORT_PER_LEVEL / 2 * self.effort).proven
-        self.limit_slot_pressure(is_proven)
-
-    def limit_slot_pressure(self, is_proven: bool) -> None:
-        """Limit the slot pressure to that of the known schedule, and record whether that is proven least."""
-        most = objective.measure_slot_pressure(self.lifetimes, self.start)
-        self.settled = _limit_slot_pressure(self.problem, self.lifetimes, most)
+        self.settled = self.limit_slot_pressure()
         self.proofs.append(is_proven)
+
+    def limit_slot_pressure(self) -> Problem:
+        """Return the problem with the slot pressure of the known schedule as a limit."""
+        most = objective.measure_slot_pressure(self.lifetimes, self.start)
+        return _limit_slot_pressure(self.problem, self.lifetimes, most)
 
     def list_orders(self, problem: Problem) -> list[Order]:
         """Return the orders of ops in which a schedule of no more stages than the known one may exist; [] if they are
