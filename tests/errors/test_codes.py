@@ -170,8 +170,8 @@ def test_a_schedule_that_is_not_proven(
     """A time-limited answer is used, with a warning."""
     solve = schedule_loop.solve_loop
 
-    def tired(loop: LoopProblem, *asked: Any) -> Solution:
-        solution = solve(loop, *asked)
+    def tired(loop: LoopProblem, *asked: Any, **named: Any) -> Solution:
+        solution = solve(loop, *asked, **named)
         return replace(solution, attempts=(Attempt(1, "unknown", "solver", ""), *solution.attempts))
 
     monkeypatch.setattr(schedule_loop, "solve_loop", tired)

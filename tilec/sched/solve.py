@@ -51,7 +51,6 @@ _EFFORT_PER_II = 0.5
 _QUICK_EFFORT = 0.02
 _MAX_OPS_FOR_QUICK_EFFORT = 320
 """Larger models skip the quick first try: they take seconds to read, which the solver does not count as effort."""
-_EFFORT_FOR_FEW_STAGES = 0.2
 _HURRIED_EFFORT = 0.04
 _EFFORT_PER_LEAP = 0.05
 _EFFORT_FOR_FALLBACK = 4.0
@@ -69,6 +68,8 @@ _WORK_PER_SWEEP = 300_000
 _WORK_FOR_ANSWER = 4_000_000
 _PLACINGS_PER_ANSWER = 100
 Starts = tuple[int, ...]
+Stages = Literal["few", "all", "few, then all"]
+"""Of which models an interval is asked: that of the fewest stages and one more, that of all stages that can matter."""
 
 
 def solve_problem(
@@ -313,12 +314,12 @@ class _IntervalSweep:
     ) -> tuple[int, AttemptedInterval | None, dict[int, AttemptedInterval]]:
         """Return the smallest II found from `first` to the one that heuristics reach, at most `last`.
 
-        Steps double until one is found, since most are near the bound; then what is left is halved. With the II come
-        what was found there, None beyond `last` where only the serial schedule is known, and all that was tried. A
-        schedule may exist at one II and not at the next larger, so a smaller one may exist.
+        Steps double until one is found, since most are near the bound; then what is left is halved. With few stages
+        that is soon done; with all of them less is left to halve. With the II come what was found there, None beyond
+        `last` where only the serial schedule is known, and all that was tried. A schedule may exist at one II and not
+        at the next larger, so a smaller one may exist.
         """
         tried: dict[int, AttemptedInterval] = {}
-        low = first
         high, start, role = self.reachable(first, last)
         if start is None:
             high += 1
@@ -327,13 +328,23 @@ class _IntervalSweep:
             tried[high] = Attempt(high, "found", "heuristic", "a schedule exists"), found, 1
         # What was found with more constraints is near the smallest, so that halving is sooner there.
         step = high if self.is_known_given else max(1, first // _PRECISION)
+        high = self.halve_range(first, high, step, "few", tried)
+        below = max((ii for ii in tried if ii < high), default=first)
+        # Where few stages are too hard to decide about, or none of these intervals has any, all are harder.
+        if high in tried and below not in {ii for ii, _ in self.undecided}:
+            high = self.halve_range(first, high, high, "all", tried)
+        return high, tried.get(high), tried
+
+    def halve_range(self, low: int, high: int, step: int, stages: Stages, tried: dict[int, AttemptedInterval]) -> int:
+        """Return the smallest II found between `low` and `high`, by doubling steps and then by halves, and add what was
+        tried with so many stages."""
         while high - low > high // _PRECISION and not self.budget.is_over:
             ii = min(low + step, (low + high) // 2)
             self.budget.tried(ii)
-            tried[ii] = self.attempt_interval(ii, _HURRIED_EFFORT)
+            tried[ii] = self.attempt_interval(ii, _HURRIED_EFFORT, stages)
             low, high = (low, ii) if tried[ii][0].outcome == "found" else (ii + 1, high)
             step *= 2
-        return high, tried.get(high), tried
+        return high
 
     def end_serially(self, last: int) -> FoundSchedule:
         """Record an attempt that found only the serial schedule, and return that schedule."""
@@ -399,11 +410,10 @@ class _IntervalSweep:
         skipped = (Attempt(at, "unknown", "solver", why) for at in range(first, last))
         self.attempts += (tried[each.ii][0] if each.ii in tried else each for each in skipped)
 
-    def attempt_interval(self, ii: int, effort: float) -> AttemptedInterval:
+    def attempt_interval(self, ii: int, effort: float, stages: Stages = "few, then all") -> AttemptedInterval:
         """Look for a schedule at one II, by a heuristic, then by the solver; return what came of it.
 
-        A model of few stages comes first: it is small, and finds most schedules. Only the model of all stages refutes
-        the II.
+        A model of few stages is small, and finds most schedules. Only the model of all stages refutes the II.
         """
         before, known = self.spent, self.placed(ii)
         low = find_earliest_starts(self.problem, ii, build_arcs(self.problem, compute_depth_limits(self.problem, ii)))
@@ -412,19 +422,17 @@ class _IntervalSweep:
             start = left_justify(set_even_lags(self.guess, ii), ii, known)
             found = Attempt(ii, "found", "heuristic", "a schedule exists")
             return found, Answer("found", False, start, 0.0, self.role), fewest
-        few = fewest + 1
-        answer, is_complete = self.ask(ii, few, min(effort, _EFFORT_FOR_FEW_STAGES))
-        if answer.outcome == "refuted":
-            fewest += 2
-            if not is_complete:
-                answer, _ = self.ask(ii, None, effort)
-        elif answer.outcome == "unknown":
-            self.undecided.add((ii, few))
-            if effort >= _EFFORT_PER_II:
-                answer, _ = self.ask(ii, None, effort)
-            if answer.outcome == "unknown" and effort >= _EFFORT_PER_II:
-                harder, _ = self.ask(ii, few, effort)
-                answer = harder if harder.outcome == "found" else answer
+        answer, is_complete, few = Answer("unknown", False, (), 0.0), False, fewest + 1
+        if stages != "all":
+            answer, is_complete = self.ask(ii, few, min(effort, _HURRIED_EFFORT))
+            if answer.outcome == "refuted":
+                fewest += 2
+            elif answer.outcome == "unknown":
+                self.undecided.add((ii, few))
+        if stages != "few" and answer.outcome != "found" and not (answer.outcome == "refuted" and is_complete):
+            answer, is_complete = self.ask(ii, None, effort)
+        if answer.outcome == "refuted" and not is_complete:
+            answer = replace(answer, outcome="unknown")
         why = {
             "found": "a schedule exists", "refuted": "no schedule exists",
             "unknown": "neither found nor refuted with this effort",

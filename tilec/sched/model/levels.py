@@ -27,7 +27,9 @@ from tilec.sched.solution import LEVELS, Objective
 
 # Deterministic time, of which one unit is one to five seconds here.
 EFFORT_PER_LEVEL = 0.1
-_EFFORT_FOR_STARTS = 0.03
+_EFFORT_PER_LATER_LEVEL = 0.05
+"""Those behind the ring bytes, which weigh little in the time of a loop."""
+_EFFORT_FOR_STARTS = 0.015
 # Beyond this size a schedule is not improved: its pairs of ops alone would be tens of thousands.
 _MAX_OPS = 144
 
@@ -229,7 +231,7 @@ class LevelSettler:
             self.proofs.append(True)
             return
         expression = express(model)
-        is_proven = self.improve(model, expression, EFFORT_PER_LEVEL * self.effort).proven
+        is_proven = self.improve(model, expression, _EFFORT_PER_LATER_LEVEL * self.effort).proven
         model.settle(expression, measure(self.problem, self.ii, self.start))
         self.proofs.append(is_proven)
 
@@ -239,7 +241,7 @@ class LevelSettler:
         is_proven = sum_collisions(self.accesses, self.ii, self.start) == certain
         expression = model.express_collisions(self.accesses)
         if not is_proven:
-            is_proven = self.improve(model, expression, EFFORT_PER_LEVEL * self.effort, by_core=True).proven
+            is_proven = self.improve(model, expression, _EFFORT_PER_LATER_LEVEL * self.effort, by_core=True).proven
         model.settle(expression, sum_collisions(self.accesses, self.ii, self.start) - certain)
         self.proofs.append(is_proven)
 
@@ -254,7 +256,7 @@ class LevelSettler:
         for by_core, share in ((True, 0.8), (False, 0.3)):
             if is_proven:
                 break
-            is_proven = self.improve(model, expression, EFFORT_PER_LEVEL * share * self.effort, by_core).proven
+            is_proven = self.improve(model, expression, _EFFORT_PER_LATER_LEVEL * share * self.effort, by_core).proven
         model.settle(expression, objective.count_inversions(pairs_of_role, self.ii, self.start))
         self.proofs.append(is_proven)
 
