@@ -17,11 +17,9 @@ from tilec.ir.warp import Reduce, Scan
 from tilec.ops.language.arithmetic import make_identity
 from tilec.ops.reductions.reducer import ACROSS_COPIES
 from tilec.ptx.module import Address, Imm, Operand, Reg, Symbol, Vector
+from tilec.target.table import Target
 
 FULL_MASK = Imm(-1)
-
-EXCHANGE_CYCLES = 29 + 25 + 22
-"""Cycles of a store to shared memory, a barrier and a load (`targets/sm_90a.toml`): one exchange between warps."""
 
 
 def emit_reduce(op: Reduce, state: State) -> None:
@@ -164,20 +162,22 @@ def _reduce_across_warps(op: Reduce, state: State, layout: Fragment, partial: di
         state.builder.emit(f"st.shared.{cls}", address_scratch(op, state, tile.THREAD, place[d] * threads), value)
     state.builder.emit("bar.sync", Imm(state.barrier_id), Imm(threads))
     others = list(list_row_mates(layout, op.dim))
-    if is_divided_among_warps(len(others), len(place), threads):
+    if is_divided_among_warps(len(others), len(place), threads, state.target):
         return _combine_among_warps(op, state, layout, place, others)
     return {d: _combine_partial(op, state, [(mate, i * threads) for mate in others]) for d, i in place.items()}
 
 
-def is_divided_among_warps(warps: int, values: int, threads: int) -> bool:
+def is_divided_among_warps(warps: int, values: int, threads: int, target: Target) -> bool:
     """Return True if the warps of a row divide its values among them, rather than all combine all of them.
 
-    That takes a second barrier, and saves reads of shared memory: a warp reads one word of each lane in a cycle.
+    That takes a second exchange, and saves reads of shared memory: a warp reads one word of each lane in a cycle.
     """
     if values % warps and warps % values:
         return False
     read = max(values // warps, 1) * warps + values
-    return (warps * values - read) * (threads // 32) > EXCHANGE_CYCLES
+    store, load = (target.price(kind, bytes=128, threads=32).latency for kind in ("st.shared", "ld.shared"))
+    exchange = store + target.price("barrier").latency + load
+    return (warps * values - read) * (threads // 32) > exchange
 
 
 def _combine_partial(op: Reduce, state: State, parts: list[tuple[tile.Expr, int]]) -> Reg:

@@ -104,13 +104,15 @@ def solve_loop(
         is_light = most is not None and len({*loop.roles}) > 1 and compute_bounds(problem).mii > most
         if is_light:
             problem = replace(problem, force_serial=True)
+        is_exact = options.scheduler == "exact" and not is_light
+        is_interval_only = is_exact and exploration is not None and not exploration.is_by_heuristic
         solver: Solver
         # With roles to choose, what has no schedule may be due to those that were chosen.
         known = relaxed if all(len(op.roles) < 2 for op in problem.ops) else None
         if exploration is not None and exploration.is_by_heuristic:
             up_to = exploration.most
             solver, name = partial(solve_problem, scheduler="heuristic", most=up_to), f"heuristic up to {up_to}"
-        elif exploration is not None and options.scheduler == "exact" and not is_light:
+        elif is_interval_only:
             solver, name = partial(find_smallest_interval, relaxed=known), "interval"
         else:
             solver, name = partial(solve_problem, scheduler=options.scheduler, relaxed=known), options.scheduler
@@ -125,7 +127,7 @@ def solve_loop(
             return make_cached_solver(options, budget, search, below)(problem)
 
         solve = make_cached_solver(options, budget, solver, name)
-        solve_below = search_below if name.startswith("interval") else None
+        solve_below = search_below if is_interval_only else None
         return solve_with_best_roles(problem, solve, only_by_rule=is_light, solve_below=solve_below)
     except Unschedulable as refusal:
         involved = tuple(Label(loop.statements[op].span) for op in refusal.ops)
