@@ -6,14 +6,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from loops import random_problem, tight_problem
+from loops import gemm, random_problem, tight_problem
 
 from tilec.sched import solve as solving
-from tilec.sched.lower_bounds.bounds import Unschedulable
+from tilec.sched.budget import Budget
+from tilec.sched.lower_bounds.bounds import Unschedulable, compute_bounds
 from tilec.sched.lower_bounds.least import RefutedIntervals
+from tilec.sched.model.model import Answer
 from tilec.sched.problem import Problem
-from tilec.sched.solution import Solution
-from tilec.sched.solve import find_smallest_interval, solve_problem
+from tilec.sched.solution import Attempt, Solution
+from tilec.sched.solve import AttemptedInterval, _IntervalSweep as Sweep, find_smallest_interval, solve_problem
 from tilec.sched.verify import find_violations
 
 PROBLEMS = [random_problem(seed) for seed in range(60)] + [tight_problem(seed) for seed in range(60)]
@@ -76,3 +78,31 @@ def test_a_search_below_a_known_schedule_ends_with_it_or_a_smaller_one(problem: 
     assert alone.schedule.ii not in [attempt.ii for attempt in below.attempts if attempt.outcome == "refuted"]
     if below.schedule.status == "optimal":
         assert ii <= alone.schedule.ii
+
+
+@pytest.mark.parametrize(
+    ("few", "all_stages", "is_hard", "smallest"),
+    [(180, 120, False, 120), (180, 180, False, 180), (180, 120, True, 180), (None, 120, False, 120)],
+    ids=["more stages", "no more", "few too hard", "few have none"],
+)
+def test_more_stages_are_asked_for_where_few_are_refuted(
+    few: int | None, all_stages: int, is_hard: bool, smallest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Schedules of few stages exist from `few` on, and of all from `all_stages`; a heuristic has one at 200."""
+    asked: list[str] = []
+
+    def attempt(sweep: Sweep, ii: int, effort: float, stages: str) -> AttemptedInterval:
+        asked.append(stages)
+        least = few if stages == "few" else all_stages
+        is_found = least is not None and ii >= least
+        if not is_found and is_hard:
+            sweep.undecided.add((ii, 2))
+        return Attempt(ii, "found" if is_found else "unknown", "solver", ""), Answer("unknown", False, (), 0.0), 1
+
+    monkeypatch.setattr(Sweep, "attempt_interval", attempt)
+    problem = gemm()
+    sweep = Sweep(problem, compute_bounds(problem), 1.0, Budget(), None, None)
+    sweep.known = 200, (0, 0, 0), ()
+    found, best, _ = sweep.approach_interval(100, 300)
+    assert smallest <= found <= smallest * (1 + 1 / solving._PRECISION) and best is not None
+    assert ("all" in asked) == (not is_hard)
