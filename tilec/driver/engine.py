@@ -54,16 +54,17 @@ def advance_kernel(
     first = 0 if behind is None else _POSITIONS[behind]
     end = len(PIPELINE) if last is None else _POSITIONS[last]
     rows = [each for each in _list_kernel_passes() if first < each[0] <= end]
-    states: dict[str, tuple[int, KernelState]] = {}
+    states: dict[str, tuple[int, KernelState, int]] = {}
     index = 0
     while index < len(rows):
         number, row, form = rows[index]
-        states[row.name] = index, state
+        states[row.name] = index, state, len(observer.warnings)
         index += 1
         try:
             state = _run_row(state, observer, number, row, form)
         except ChoiceWithdrawn as found:
-            index, state = states[found.row]
+            index, state, count = states[found.since]
+            del observer.warnings[count:]  # that code is not made
             withdrawn = (*state.search.withdrawn_choices, (found.row, found.why))
             state = replace(state, search=replace(state.search, withdrawn_choices=withdrawn))
             continue

@@ -34,11 +34,11 @@ T = TypeVar("T")
 
 class ChoiceWithdrawn(Exception):
     """Raised by a pass if the answer of the earlier choice `row` turns out impossible, for the reason `why`. The kernel
-    continues from that row, which takes another candidate."""
+    continues from that row, which takes another candidate, or from `since`, a row before it that has explored it."""
 
-    def __init__(self, row: str, why: str) -> None:
+    def __init__(self, row: str, why: str, since: str | None = None) -> None:
         super().__init__(f"{row}: {why}")
-        self.row, self.why = row, why
+        self.row, self.why, self.since = row, why, since or row
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 from tilec.driver.lints import lint_assembler
@@ -14,6 +15,7 @@ from tilec.ptx.assemble import AssemblerResult
 from tilec.ptx.assembled_cache import assemble_cached
 from tilec.ptx.assembler_level import choose_assembler_level
 from tilec.support.diagnostics import InternalError
+from tilec.support.options import CompileOptions
 
 OUT_OF_REGISTERS = re.compile(r"\(C760[02]\)")
 """What ptxas says where the operands of one wgmma do not fit the registers of a thread: it cannot spill them."""
@@ -23,7 +25,7 @@ def assemble_cubin(file: FileState, observer: Observer) -> FileState:
     """Assemble the file's PTX to a cubin, unless an earlier pass has; the assembler's remarks become warnings."""
     if file.assembled is None:
         try:
-            file = replace(file, assembled=assemble_ptx(file, file.ptx))
+            file = replace(file, assembled=assemble_ptx(file.options, file.module.target, file.ptx))
         except InternalError as error:
             if not OUT_OF_REGISTERS.search(str(error)):
                 raise
@@ -32,9 +34,9 @@ def assemble_cubin(file: FileState, observer: Observer) -> FileState:
     return file
 
 
-def assemble_ptx(file: FileState, ptx: str) -> AssemblerResult:
-    """Assemble PTX with the options of the file, or take the machine code from the cache."""
-    options = file.options
+@lru_cache(maxsize=1)  # a file with one kernel is what the kernel was before
+def assemble_ptx(options: CompileOptions, target: str, ptx: str) -> AssemblerResult:
+    """Assemble PTX for a target of ptxas by these options, or take the machine code from the cache."""
     level = choose_assembler_level(ptx, options.opt_level, options.assembler_level)
     folder = Path(options.cache_dir) if options.cache_dir is not None else None
-    return assemble_cached(ptx, file.module.target, folder, opt_level=level, afresh=options.solve_afresh)
+    return assemble_cached(ptx, target, folder, opt_level=level, afresh=options.solve_afresh)

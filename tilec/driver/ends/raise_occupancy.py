@@ -41,7 +41,7 @@ def raise_occupancy(file: FileState, observer: Observer) -> FileState:
     if file.options.opt_level < DECIDING_LEVEL:
         return file
     try:
-        assembled = assemble_ptx(file, print_module(file.module))
+        assembled = assemble_ptx(file.options, file.module.target, print_module(file.module))
     except InternalError:
         return file  # `assemble-cubin` says so, when the PTX is there as evidence
     reports = {report.name: report for report in assembled.entries}
@@ -57,14 +57,14 @@ def raise_occupancy(file: FileState, observer: Observer) -> FileState:
         return replace(file, assembled=assembled)
     module = _request_blocks(file.module, wanted)
     try:
-        limited = assemble_ptx(file, print_module(module))
+        limited = assemble_ptx(file.options, file.module.target, print_module(module))
     except InternalError:  # an instruction alone, as a wide wgmma, may need more registers
         return replace(file, assembled=assembled)
     kept = {report.name for report in limited.entries if _is_as_good(report, reports[report.name])}
     if not kept >= set(wanted):
         wanted = {name: blocks for name, blocks in wanted.items() if name in kept}
         module = _request_blocks(file.module, wanted)
-        limited = assemble_ptx(file, print_module(module)) if wanted else assembled
+        limited = assemble_ptx(file.options, file.module.target, print_module(module)) if wanted else assembled
     if {remark.kind for remark in limited.remarks} - {remark.kind for remark in assembled.remarks}:
         return replace(file, assembled=assembled)  # with fewer registers products may be serialised
     kernels = tuple(_record_decision(kernel, wanted, reports) for kernel in file.kernels)

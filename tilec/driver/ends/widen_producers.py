@@ -28,7 +28,7 @@ def widen_producers(file: FileState, observer: Observer) -> FileState:
     if not changes:
         return file
     try:
-        narrow = file.assembled or assemble_ptx(file, print_module(file.module))
+        narrow = file.assembled or assemble_ptx(file.options, file.module.target, print_module(file.module))
     except InternalError:
         return file  # `assemble-cubin` says so, when the PTX is there as evidence
     spilled = {report.name: report.spill_store_bytes for report in narrow.entries if report.spill_store_bytes}
@@ -36,7 +36,7 @@ def widen_producers(file: FileState, observer: Observer) -> FileState:
     while changes:
         module = _change_registers(file.module, changes)
         try:
-            wide = assemble_ptx(file, print_module(module))
+            wide = assemble_ptx(file.options, file.module.target, print_module(module))
         except InternalError:
             break  # the operands of one wgmma may need the registers
         less = {report.name for report in wide.entries if report.spill_store_bytes < spilled.get(report.name, 0)}

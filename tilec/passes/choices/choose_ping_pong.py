@@ -46,6 +46,7 @@ def choose_ping_pong(state: KernelState) -> QuestionGenerator[KernelState]:
         return state
     options, loops, divided_loops = state.options, loops_to_schedule(state.assignment), []
     given = {"overlap": options.overlap, "store_role": options.epilogue_warp}
+    against = dict(state.search.withdrawn_choices).get("choose-ping-pong")
     for loop, _, divided in find_ping_pong_loops(
         state.assignment, state.target, unlimited_smem=options.switches.unlimited_smem, **given
     ):
@@ -54,18 +55,23 @@ def choose_ping_pong(state: KernelState) -> QuestionGenerator[KernelState]:
             yield from ask_question(
                 make_ruled_question(what, "the command line", "--no-ping-pong", Candidate("no", lambda: state))
             )
-        elif (question := _ask_for_ping_pong(what, divided(), options.max_scheduled_ii)) is not None:
+        elif (question := _ask_for_ping_pong(what, divided(), options.max_scheduled_ii, against)) is not None:
             divided_loops.append((yield from ask_question(question)).value)
     return replace(state, search=replace(state.search, divided=tuple(divided_loops)))
 
 
-def _ask_for_ping_pong(what: str, division: PingPongVariants, max_interval: int | None) -> Question[LoopProblem] | None:
+def _ask_for_ping_pong(
+    what: str, division: PingPongVariants, max_interval: int | None, against: str | None
+) -> Question[LoopProblem] | None:
     """Ask whether warpgroups run independently; None where the loop has no schedule, which the solver reports. A loop
-    whose interval must exceed `most` is not scheduled, and its warpgroups stay together."""
+    whose interval must exceed `max_interval` is not scheduled, and its warpgroups stay together, as where a later pass
+    has found a reason `against` turns."""
     together, per_group = division.together, division.ping_ponging
     stay = Candidate("no", lambda: together, "--no-ping-pong")
     if per_group is None:
         return make_ruled_question(what, "the compiler", "shared memory has no room for tiles per warpgroup", stay)
+    if against is not None:
+        return make_ruled_question(what, "the compiler", against, stay)
     try:
         of_one, of_more = compute_bounds(together.problem), compute_bounds(per_group.problem)
     except Unschedulable:

@@ -47,6 +47,11 @@ def _explain_operand_transposes(
             yield Decision(what, chosen, "the compiler", why)
 
 
+def is_ping_pong_decision(decision: Decision) -> bool:
+    """Return whether a decision is about the turns of a loop's warpgroups."""
+    return decision.what.startswith("ping-pong")
+
+
 def name_ping_pong_decision(loop: tile.For, loops: Sequence[tile.For]) -> str:
     """Return the name of the ping-pong decision of a loop, one of `loops`."""
     return "ping-pong" if len(loops) == 1 else f"ping-pong at line {loop.span.line}"
