@@ -55,6 +55,15 @@ def test_no_wave_passes_more_bytes_than_memory_does() -> None:
     assert least < found.seconds < 1.1 * least
 
 
+def test_a_third_of_what_an_addition_moves_is_written() -> None:
+    source = files.read_source(str(SAMPLES / "vector_add.tl"))
+    options = CompileOptions(target="sm_90a", defines=(("N", 1 << 22),), gpu="H200")
+    build = driver.build_kernel(source, options, driver.Observer())
+    found = simulate.simulate_build(build, load_target("sm_90a", gpu="H200"))
+    assert found.stored == pytest.approx((found.stored + found.missed) / 3)
+    assert 1 < found.shares.write_price == pytest.approx(found.costs.price_written_byte(1 / 3))
+
+
 def test_a_loop_that_has_ended_says_nothing_of_what_follows() -> None:
     """Of a block whose beginning is recorded: five of five passes by one branch, six of a hundred by another."""
     warp = [(1, None)] * 5 + [(2, None)] * 6

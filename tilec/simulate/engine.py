@@ -325,7 +325,8 @@ class Engine:
             through = max(through, self._occupy_port(sm, "l2", time, moved / shares.l2))
             is_load = kind in _GLOBAL_LOADS
             fraction = shares.missing_by_step.get(instruction.pc, shares.missing) if is_load else shares.written
-            through = max(through, self._occupy_dram(sm, time, moved * fraction / shares.dram))
+            price = 1.0 if is_load else shares.write_price
+            through = max(through, self._occupy_dram(sm, time, moved * fraction * price / shares.dram))
         if self.draws and kind in ("tma.load", "tma.store"):
             self._draw_unit(sm, "copies" if kind == "tma.load" else "stores", instruction, first, through)
         return through, max(time + move.latency, through + move.base)

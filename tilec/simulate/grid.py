@@ -205,8 +205,8 @@ def _replay_launch(recording: _Recording, clock_mhz: int) -> Simulation:
     if recording.missing * _REREAD <= 1:
         l2_rate = max(l2_rate, costs.l2_shared_bytes_per_cycle)
     shares = MemoryShares(
-        l2_rate * scale, costs.dram_bytes_per_cycle * scale, recording.missing,
-        missing_by_step=recording.missing_by_step,
+        l2_rate * scale, costs.dram_read_bytes_per_cycle * scale, recording.missing,
+        missing_by_step=recording.missing_by_step, write_price=costs.price_written_byte(_find_written_part(recording)),
     )  # fmt: skip
 
     def replay_clusters(
@@ -279,21 +279,30 @@ def _replay_launch(recording: _Recording, clock_mhz: int) -> Simulation:
         each = {number: float(sum(map(amount, cluster))) for number, cluster in recorded.items()}
         return sum(_interpolate_over_grid(config, total, slots, each).values())
 
-    def count_missed(block: BlockTrace) -> float:
-        """Return the bytes that a block loads from DRAM."""
-        fractions = recording.missing_by_step
-        read = sum(size * fractions.get(pc, recording.missing) for pc, size in block.loads.items())
-        return read / block.part
-
     return Simulation(
         launch=config, costs=costs, clock_mhz=clock_mhz, instructions=recording.instructions, first=result,
         shares=shares, cycles=cycles, blocks=total * size, active=recording.active, together=together,
         waves=total / slots, tail=tail, loaded=sum_over_grid(lambda block: block.loaded / block.part),
-        missed=sum_over_grid(count_missed), stored=sum_over_grid(lambda block: block.stored),
+        missed=sum_over_grid(lambda block: _count_missed(block, recording)),
+        stored=sum_over_grid(lambda block: block.stored),
         flops=sum_over_grid(lambda block: _count_flops(block, recording.instructions)),
         block=first[0], weight=weight, lengths=(shortest // size, longest // size),
         follows_numbers=not recording.skips_numbers, notes=list(recording.notes),
     )  # fmt: skip
+
+
+def _count_missed(block: BlockTrace, recording: _Recording) -> float:
+    """Return the bytes that a recorded block loads from DRAM."""
+    fractions = recording.missing_by_step
+    read = sum(size * fractions.get(pc, recording.missing) for pc, size in block.loads.items())
+    return read / block.part
+
+
+def _find_written_part(recording: _Recording) -> float:
+    """Return which part of the bytes that DRAM moves is written, of all recorded blocks; 0 where they move none."""
+    blocks = [block for cluster in recording.clusters.values() for block in cluster]
+    stored = sum(block.stored for block in blocks)
+    return stored / max(stored + sum(_count_missed(block, recording) for block in blocks), 1)
 
 
 def _count_rounds(waves: int, instructions: int) -> int:

@@ -17,14 +17,16 @@ Cause = str
 
 @dataclass(slots=True)
 class MemoryShares:
-    """One multiprocessor's share of common resources: bytes per cycle of L2 and DRAM, and the fractions of loaded
-    (`missing`) and stored (`written`) bytes that DRAM moves. `missing_by_step` is that of the loads of one step."""
+    """One multiprocessor's share of common resources: bytes per cycle of L2 and of reads of DRAM, and the fractions of
+    loaded (`missing`) and stored (`written`) bytes that DRAM moves. `missing_by_step` is that of the loads of one step,
+    `write_price` the bytes that DRAM could read while it writes one."""
 
     l2: float
     dram: float
     missing: float = 1.0
     written: float = 1.0
     missing_by_step: Mapping[int, float] = field(default_factory=dict)
+    write_price: float = 1.0
 
 
 @dataclass(slots=True, eq=False)
