@@ -36,8 +36,9 @@ _MAX_REPLAYED = 1_200_000
 """Warp instructions of a replay; beyond this, no further rounds are replayed."""
 _ENOUGH_PASSES = 5
 """Passes of a loop after which its interval is known."""
-_REPLAYED_WAVES = 3
-"""Waves replayed one after the other: in the third, blocks start at different times, as earlier ones end."""
+_REPLAYED_WAVES = 4
+"""Waves replayed one after the other. All blocks of the first start at once and are at the same instructions, many of
+the second still are; from the third on they start at different times, as earlier ones end."""
 _MAX_REPLAYED_SMALL = 200_000
 _REPLAYED_SMALL_WAVES = 12
 """Waves that are replayed where they are so many warp instructions together."""
