@@ -322,7 +322,8 @@ class Engine:
         first = time if not move.ports else max(time, sm.ports[move.ports[0][0]] - move.ports[0][1])
         if kind in _GLOBAL_LOADS or kind in _GLOBAL_STORES:
             shares = self.shares
-            through = max(through, self._occupy_port(sm, "l2", time, moved / shares.l2))
+            rate = min(shares.l2, shares.l2_to_threads) if kind == "cp.async" else shares.l2
+            through = max(through, self._occupy_port(sm, "l2", time, moved / rate))
             is_load = kind in _GLOBAL_LOADS
             fraction = shares.missing_by_step.get(instruction.pc, shares.missing) if is_load else shares.written
             price = 1.0 if is_load else shares.write_price

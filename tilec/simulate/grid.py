@@ -48,7 +48,9 @@ _CLOCK_TRIES = 3
 _SAME_CLOCK = 0.01
 """The difference of two clocks, as a fraction, below which nothing is replayed again."""
 _REREAD = 2
-"""How often a wave loads each byte, at least, if L2 is taken to deliver it from the half that is nearer."""
+"""How often a wave loads each byte, at least, if L2 is taken to deliver it from the half that is nearer. Copies of
+threads gain nothing by that: on an H200 products whose tiles are loaded by cp.async read 9.2 and 9.4 TB/s, and 11.1 by
+bulk copies (int8 8192³ and transposed TN 4096³, benchmarks/results/h200-2026-11-27/before.json, --no-tma-loads)."""
 Position = tuple[int, int, int]
 
 
@@ -208,6 +210,7 @@ def _replay_launch(recording: _Recording, clock_mhz: int) -> Simulation:
     shares = MemoryShares(
         l2_rate * scale, costs.dram_read_bytes_per_cycle * scale, recording.missing,
         missing_by_step=recording.missing_by_step, write_price=costs.price_written_byte(_find_written_part(recording)),
+        l2_to_threads=costs.l2_bytes_per_cycle * scale,
     )  # fmt: skip
 
     def replay_clusters(
