@@ -9,8 +9,16 @@ import pytest
 
 from tilec.driver import build as driver, simulate
 from tilec.emu.tma.tensormap import MapLayout
-from tilec.simulate.grid import Simulation, _find_dram_fractions, _find_steady_loop, measure_tensor_share
+from tilec.simulate.grid import (
+    Simulation,
+    _count_rounds,
+    _find_dram_fractions,
+    _find_steady_loop,
+    _measure_wave,
+    measure_tensor_share,
+)  # fmt: skip
 from tilec.simulate.record import BlockTrace, count_bytes_inside
+from tilec.simulate.state import ReplayResult
 from tilec.support import files
 from tilec.support.options import CompileOptions
 from tilec.target.table import load_target
@@ -53,6 +61,23 @@ def test_no_wave_passes_more_bytes_than_memory_does() -> None:
     least = 3 * 4 * (1 << 24) / (target.limit("dram_bytes_per_cycle") * target.limit("clock_mhz") * 1e6)
     assert found.waves > 4 and found.clock_mhz > target.limit("clock_mhz")
     assert least < found.seconds < 1.1 * least
+
+
+def test_a_third_of_what_an_addition_moves_is_written() -> None:
+    source = files.read_source(str(SAMPLES / "vector_add.tl"))
+    options = CompileOptions(target="sm_90a", defines=(("N", 1 << 22),), gpu="H200")
+    build = driver.build_kernel(source, options, driver.Observer())
+    found = simulate.simulate_build(build, load_target("sm_90a", gpu="H200"))
+    assert found.stored == pytest.approx((found.stored + found.missed) / 3)
+    assert 1 < found.shares.write_price == pytest.approx(found.costs.price_written_byte(1 / 3))
+
+
+def test_a_wave_is_measured_once_its_blocks_are_no_longer_in_step() -> None:
+    """Waves of the top 8 of 256 on an H200, replayed: 53,103 cycles, 43,667, and then 41,600 each; the last one, whose
+    blocks end alone, is shorter."""
+    ends = [53_103.0, 96_770.0, 138_370.0, 179_970.0, 221_570.0, 257_342.0]
+    rounds = _count_rounds(waves=18, instructions=101_000)
+    assert _measure_wave(ReplayResult(ends=ends[:rounds]), 1, rounds) == 41_600
 
 
 def test_a_loop_that_has_ended_says_nothing_of_what_follows() -> None:

@@ -97,6 +97,32 @@ def test_bulk_copies_take_a_latency_and_their_bytes() -> None:
     assert replay([copies(1)], MemoryShares(1e9, 16.0, missing=0.5)).cycles == 2 + 512 + 1049
 
 
+def test_written_bytes_take_dram_longer_the_more_of_them_there_are() -> None:
+    costs = InstructionCosts(load_target("sm_90a", gpu="H200"))
+    read, even = costs.dram_read_bytes_per_cycle, costs.dram_even_bytes_per_cycle
+    assert even < costs.dram_bytes_per_cycle < read
+    # Half of the bytes are written: together they take what was measured of such kernels.
+    assert (0.5 + 0.5 * costs.price_written_byte(0.5)) / read == pytest.approx(1 / even)
+    assert costs.price_written_byte(0) == 1 < costs.price_written_byte(1 / 3) < costs.price_written_byte(0.5)
+    # Of an H100 nothing is known of turns.
+    assert COSTS.price_written_byte(0.5) == 1
+    # 16 KiB at 16 bytes a cycle take 1024 cycles to read, and 1536 to write at one and a half times the price.
+    shares = MemoryShares(1e9, 16.0, write_price=1.5)
+    assert replay([copies(1)], shares).cycles == 2 + 1024 + 1049
+    assert replay([[(step("store", move="st.global"), 16384)]], shares).cycles == 1536
+
+
+def test_what_bulk_copies_gain_of_shared_lines_copies_of_threads_do_not() -> None:
+    """16 KiB at 32 bytes a cycle take 512 cycles; as 32 copies of 512 bytes at 16, of which no other is narrower, 1024
+    behind the one that is issued last."""
+    shares = MemoryShares(32.0, 1e9, l2_to_threads=16.0)
+    assert replay([copies(1)], shares).cycles == 2 + 512 + 1049
+    copied = [(step("copy", move="cp.async"), 512)] * 32
+    waited = replay([[*copied, (step("copy.wait", text="cp.async.wait_all"), None)]], shares)
+    assert waited.cycles == pytest.approx(1024 + COSTS.move("cp.async", 512).base)
+    assert replay([copied], MemoryShares(32.0, 1e9)).held["l2"] == 512
+
+
 def test_a_share_of_dram_that_was_left_to_others_is_given_back() -> None:
     """A copy of 16 KiB at 16 bytes a cycle takes 1024 cycles. The second one comes 100,000 cycles later, when the
     share has been left to others for more than 2000, and waits for nothing; it would wait for 1024 at once."""

@@ -15,6 +15,8 @@ from tilec.target.table import Target, Timing
 
 _PRICED_TOGETHER = 100
 """Instructions that are priced at once, so that the rounding of one to whole cycles does not count."""
+_EVEN = 0.5
+"""The part that is written where as much is written as read."""
 _LANES = 128
 """Lanes of the four quarters of a multiprocessor together."""
 
@@ -59,6 +61,8 @@ class InstructionCosts:
         self.l2_bytes_per_cycle = target.limit("l2_bytes_per_cycle")
         self.l2_shared_bytes_per_cycle = target.find_limit("l2_shared_bytes_per_cycle")
         self.dram_bytes_per_cycle = target.limit("dram_bytes_per_cycle")
+        self.dram_read_bytes_per_cycle = target.find_limit("dram_read_bytes_per_cycle") or self.dram_bytes_per_cycle
+        self.dram_even_bytes_per_cycle = target.find_limit("dram_even_bytes_per_cycle") or self.dram_bytes_per_cycle
         self.pipe = cache(self._price_pipe)
         self.move = cache(self._price_transfer)
         self.wgmma = cache(self._price_wgmma)
@@ -66,6 +70,15 @@ class InstructionCosts:
         self.barrier = float(target.price("barrier").latency)
         self.mbarrier = float(target.price("mbarrier").latency)
         self.try_wait = float(target.price("mbarrier").issue)
+
+    def price_written_byte(self, part: float) -> float:
+        """Return how many bytes DRAM could read while it writes one, where `part` of all that it moves is written.
+
+        It turns between reads and writes. The more is written, the fewer reads come between two turns, so that what
+        they cost grows with that part; it is known where as much is written as read.
+        """
+        lost = self.dram_read_bytes_per_cycle / self.dram_even_bytes_per_cycle - 1
+        return 1 + lost * part / _EVEN**2
 
     def _price_pipe(self, kind: str, times: int = 1) -> PipeCost:
         """Return the pipe, cycles and latency of `times` instructions in a row: "elementwise", "integer", "mufu" or

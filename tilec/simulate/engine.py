@@ -322,10 +322,12 @@ class Engine:
         first = time if not move.ports else max(time, sm.ports[move.ports[0][0]] - move.ports[0][1])
         if kind in _GLOBAL_LOADS or kind in _GLOBAL_STORES:
             shares = self.shares
-            through = max(through, self._occupy_port(sm, "l2", time, moved / shares.l2))
+            rate = min(shares.l2, shares.l2_to_threads) if kind == "cp.async" else shares.l2
+            through = max(through, self._occupy_port(sm, "l2", time, moved / rate))
             is_load = kind in _GLOBAL_LOADS
             fraction = shares.missing_by_step.get(instruction.pc, shares.missing) if is_load else shares.written
-            through = max(through, self._occupy_dram(sm, time, moved * fraction / shares.dram))
+            price = 1.0 if is_load else shares.write_price
+            through = max(through, self._occupy_dram(sm, time, moved * fraction * price / shares.dram))
         if self.draws and kind in ("tma.load", "tma.store"):
             self._draw_unit(sm, "copies" if kind == "tma.load" else "stores", instruction, first, through)
         return through, max(time + move.latency, through + move.base)

@@ -36,8 +36,9 @@ _MAX_REPLAYED = 1_200_000
 """Warp instructions of a replay; beyond this, no further rounds are replayed."""
 _ENOUGH_PASSES = 5
 """Passes of a loop after which its interval is known."""
-_REPLAYED_WAVES = 3
-"""Waves replayed one after the other: in the third, blocks start at different times, as earlier ones end."""
+_REPLAYED_WAVES = 4
+"""Waves replayed one after the other. All blocks of the first start at once and are at the same instructions, many of
+the second still are; from the third on they start at different times, as earlier ones end."""
 _MAX_REPLAYED_SMALL = 200_000
 _REPLAYED_SMALL_WAVES = 12
 """Waves that are replayed where they are so many warp instructions together."""
@@ -47,7 +48,9 @@ _CLOCK_TRIES = 3
 _SAME_CLOCK = 0.01
 """The difference of two clocks, as a fraction, below which nothing is replayed again."""
 _REREAD = 2
-"""How often a wave loads each byte, at least, if L2 is taken to deliver it from the half that is nearer."""
+"""How often a wave loads each byte, at least, if L2 is taken to deliver it from the half that is nearer. Copies of
+threads gain nothing by that: on an H200 products whose tiles are loaded by cp.async read 9.2 and 9.4 TB/s, and 11.1 by
+bulk copies (int8 8192³ and transposed TN 4096³, benchmarks/results/h200-2026-11-27/before.json, --no-tma-loads)."""
 Position = tuple[int, int, int]
 
 
@@ -205,8 +208,9 @@ def _replay_launch(recording: _Recording, clock_mhz: int) -> Simulation:
     if recording.missing * _REREAD <= 1:
         l2_rate = max(l2_rate, costs.l2_shared_bytes_per_cycle)
     shares = MemoryShares(
-        l2_rate * scale, costs.dram_bytes_per_cycle * scale, recording.missing,
-        missing_by_step=recording.missing_by_step,
+        l2_rate * scale, costs.dram_read_bytes_per_cycle * scale, recording.missing,
+        missing_by_step=recording.missing_by_step, write_price=costs.price_written_byte(_find_written_part(recording)),
+        l2_to_threads=costs.l2_bytes_per_cycle * scale,
     )  # fmt: skip
 
     def replay_clusters(
@@ -279,21 +283,30 @@ def _replay_launch(recording: _Recording, clock_mhz: int) -> Simulation:
         each = {number: float(sum(map(amount, cluster))) for number, cluster in recorded.items()}
         return sum(_interpolate_over_grid(config, total, slots, each).values())
 
-    def count_missed(block: BlockTrace) -> float:
-        """Return the bytes that a block loads from DRAM."""
-        fractions = recording.missing_by_step
-        read = sum(size * fractions.get(pc, recording.missing) for pc, size in block.loads.items())
-        return read / block.part
-
     return Simulation(
         launch=config, costs=costs, clock_mhz=clock_mhz, instructions=recording.instructions, first=result,
         shares=shares, cycles=cycles, blocks=total * size, active=recording.active, together=together,
         waves=total / slots, tail=tail, loaded=sum_over_grid(lambda block: block.loaded / block.part),
-        missed=sum_over_grid(count_missed), stored=sum_over_grid(lambda block: block.stored),
+        missed=sum_over_grid(lambda block: _count_missed(block, recording)),
+        stored=sum_over_grid(lambda block: block.stored),
         flops=sum_over_grid(lambda block: _count_flops(block, recording.instructions)),
         block=first[0], weight=weight, lengths=(shortest // size, longest // size),
         follows_numbers=not recording.skips_numbers, notes=list(recording.notes),
     )  # fmt: skip
+
+
+def _count_missed(block: BlockTrace, recording: _Recording) -> float:
+    """Return the bytes that a recorded block loads from DRAM."""
+    fractions = recording.missing_by_step
+    read = sum(size * fractions.get(pc, recording.missing) for pc, size in block.loads.items())
+    return read / block.part
+
+
+def _find_written_part(recording: _Recording) -> float:
+    """Return which part of the bytes that DRAM moves is written, of all recorded blocks; 0 where they move none."""
+    blocks = [block for cluster in recording.clusters.values() for block in cluster]
+    stored = sum(block.stored for block in blocks)
+    return stored / max(stored + sum(_count_missed(block, recording) for block in blocks), 1)
 
 
 def _count_rounds(waves: int, instructions: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import field
@@ -17,14 +18,18 @@ Cause = str
 
 @dataclass(slots=True)
 class MemoryShares:
-    """One multiprocessor's share of common resources: bytes per cycle of L2 and DRAM, and the fractions of loaded
-    (`missing`) and stored (`written`) bytes that DRAM moves. `missing_by_step` is that of the loads of one step."""
+    """One multiprocessor's share of common resources: bytes per cycle of L2 and of reads of DRAM, and the fractions of
+    loaded (`missing`) and stored (`written`) bytes that DRAM moves. `missing_by_step` is that of the loads of one step,
+    `write_price` the bytes that DRAM could read while it writes one, `l2_to_threads` the most that L2 delivers to
+    copies of threads (cp.async)."""
 
     l2: float
     dram: float
     missing: float = 1.0
     written: float = 1.0
     missing_by_step: Mapping[int, float] = field(default_factory=dict)
+    write_price: float = 1.0
+    l2_to_threads: float = math.inf
 
 
 @dataclass(slots=True, eq=False)
