@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import tilelang_corpus as corpus
 import tilelang_reasons as reasons
-from tilelang_values import Script
+from tilelang_arguments import Script
 
 MODULE = """import pytest
 import tilelang
