@@ -10,7 +10,7 @@ import ast
 import itertools
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,9 @@ class Script(Evaluator):
 
         What nothing says of them is as in the calls of the file's other `kernels`, by the names of the parameters.
         """
+        chosen = self._find_choice(name)
+        if chosen and not self.assumed:
+            return replace(self, assumed=chosen).arguments(name, kernels)
         function = self.functions[name]
         found = self._arguments_of_calls(function)
         for configuration in (self.first_configuration(function), self._tuned_configuration(name)):
@@ -99,6 +102,21 @@ class Script(Evaluator):
                         yield alias
                 case _:
                     pass
+
+    def _find_choice(self, name: str) -> dict[str, Any]:
+        """Return what the condition must be for a script to choose this kernel, by its name: `kernel = gemm_pair if
+        paired else gemm` needs `paired` to be false for `gemm`.
+        """
+        for node in ast.walk(self.tree):
+            match node:
+                case ast.Assign(
+                    targets=[ast.Name()],
+                    value=ast.IfExp(test=ast.Name(id=condition), body=ast.Name(id=then), orelse=ast.Name(id=orelse)),
+                ) if name in (then, orelse):
+                    return {condition: name == then}
+                case _:
+                    pass
+        return {}
 
     def _applied(self, name: str) -> Iterator[str]:
         """`attention`, where `attention = Attention.apply`, and `name` is that class's `forward`."""
@@ -203,6 +221,7 @@ class Script(Evaluator):
                         if given.get(parameter) is None and (is_first or parameter not in has_default):
                             given[parameter] = value
             known |= self.find_defaults(function, known) | self._parametrized(function) | given
+            known |= {a.arg: self.assumed[a.arg] for a in list_parameters(function) if a.arg in self.assumed}
             body = function.body
             for parameter in list_parameters(function):
                 if known.get(parameter.arg) is None and parameter.arg in self.options:

@@ -53,6 +53,8 @@ class Evaluator:
     tree: ast.Module
     imported: dict[str, Evaluator] = field(default_factory=dict)
     """The files that the functions which it imports from its folder are in."""
+    assumed: dict[str, Any] = field(default_factory=dict)
+    """What these names stand for, whatever the script gives them."""
     steps: int = 0
 
     def __post_init__(self) -> None:
@@ -98,6 +100,8 @@ class Evaluator:
                 if isinstance(part, ast.Call):
                     self.before.setdefault(id(part), here)
         match node:
+            case ast.Assign(targets=[ast.Name(id=name)]) if name in self.assumed:
+                known[name] = self.assumed[name]
             case ast.Assign(targets=targets, value=value):
                 try:
                     given = self.value(value, known)

@@ -319,10 +319,12 @@ def paired(rows, stages): ...
 def other(rows, stages): ...
 def main(is_paired=True):
     kernel = paired if is_paired else alone
-    sizes = {"rows": 64, "stages": 3}
+    chosen = is_paired
+    sizes = {"rows": 64, "stages": 6 if chosen else 4}
     kernel(**sizes)
 """))  # fmt: skip
-    assert script.arguments("paired") == script.arguments("alone") == {"rows": 64, "stages": 3}
+    assert script.arguments("paired") == {"rows": 64, "stages": 6}
+    assert script.arguments("alone") == {"rows": 64, "stages": 4}
     assert script.arguments("other") == {}
 
 
