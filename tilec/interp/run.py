@@ -138,8 +138,9 @@ def _find_sizes(kernel: tile.Kernel, tensors: Mapping[str, Array]) -> dict[str, 
     """Return the scalars that the shapes of the arrays determine; raise an error if shapes contradict each other."""
     buffers = [p for p in kernel.params if isinstance(p, tile.Buffer) and p.name in tensors]
     shapes = {p.name: tuple(extent_to_size(e) or 0 for e in p.extents) for p in buffers}
+    found = {p.name: elements.element_shape(tensors[p.name].shape, p.dtype) for p in buffers}
     try:
-        return dict(solve_scalars(shapes, {name: array.shape for name, array in tensors.items()}))
+        return dict(solve_scalars(shapes, found))
     except SizeError as error:
         raise_error("wrong-input", str(error))
 

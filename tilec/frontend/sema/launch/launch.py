@@ -400,7 +400,7 @@ def _read_grid_extent(argument: Argument, limit: int) -> tile.Extent:
     """Return one grid extent: an integer from 1 to `limit`, or an int32 expression known at launch; refuse others."""
     value = argument.value
     if isinstance(value, EXPR_TYPES):
-        if extent_to_size(value) is None:
+        if extent_to_size(value, allows_shifts=False) is None:
             title = "the grid must be known at launch"
             way_out = "compute it from integers and integer parameters, with + - * // % T.min and T.max"
             raise_error("dynamic-grid", title, argument.span, f"depends on {describe_value(value)}", help=way_out)

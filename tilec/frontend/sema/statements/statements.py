@@ -33,8 +33,8 @@ EVALUATE_SIGNATURE = Signature("T.evaluate", (Parameter("value"),))
 
 
 def _elaborate_expression(context: Context, node: ast.Expr) -> None:
-    """Elaborate a call that stands as a statement, as `items.append(value)` of a list of the kernel; ignore a string or
-    `...`, and refuse any other expression.
+    """Elaborate a call that stands as a statement, or `items.append(value)` for a list of the kernel. Ignore a string,
+    also `...`, and refuse any other expression.
     """
     if isinstance(node, ast.String) or (isinstance(node, ast.Constant) and node.name == "..."):
         return
