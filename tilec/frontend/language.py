@@ -548,7 +548,7 @@ STATEMENTS: dict[str, str] = {
     "If": "`if`, `elif`, `else`: decided while compiling where the condition is known, else at run time.",
     "For": "`for i in …:`, over one of the loops above, or over a sequence known at compile time, whose body is then "
     "repeated for each item.",
-    "While": "`while condition:`, known at run time only, or left by `break`.",
+    "While": "`while condition:`, at run time only, for each thread by itself where it differs, or left by `break`.",
     "Break": "`break` leaves the innermost serial loop.",
     "Continue": "`continue` goes on with the next iteration.",
     "Assert": "`assert condition, message`: known at compile time, or in a kernel as T.device_assert.",

@@ -357,11 +357,11 @@ class _Machine:
         self.variables = outer
 
     def _run_if(self, stmt: tile.If) -> None:
-        """Run the branch that is taken, or if the condition is an array both branches, each masked to the elements that
-        take it."""
+        """Run the branch that is taken, or if elements or threads differ both branches, each masked to those that take
+        it. All threads of a warp have the result of a vote."""
         condition = np.asarray(self.expr(stmt.condition))
-        if condition.ndim == 0:
-            self.body(stmt.then if condition else stmt.orelse)
+        if condition.ndim == 0 or (condition.size and np.ptp(condition.astype(np.int8)) == 0):
+            self.body(stmt.then if condition.flat[0] else stmt.orelse)
             return
         with self.masked(condition):
             self.body(stmt.then)

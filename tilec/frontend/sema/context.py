@@ -169,6 +169,8 @@ class Context:
     """The list to which the next statement is appended."""
     names: list[ElidedBind] = field(default_factory=list)
     """Names that got a value without a statement."""
+    thread_whiles: dict[Span, frozenset[tile.Expr]] = field(default_factory=dict)
+    """The `while`s that each thread leaves by itself, with the conditions on the threads that run them."""
     converted_ifs: list[ConvertedIf] = field(default_factory=list)
     """The `if`s whose condition differs from thread to thread."""
     hints: Hints = field(default_factory=Hints)
