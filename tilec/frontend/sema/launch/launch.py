@@ -37,6 +37,7 @@ from tilec.frontend.sema.operations.reducers import replace_reducers_by_parts
 from tilec.frontend.sema.recover import poison_names
 from tilec.frontend.sema.roles.awaits import resolve_awaited_tiles
 from tilec.frontend.sema.roles.explicit_roles import warn_of_ignored_registers
+from tilec.frontend.sema.roles.masked_waits import refuse_waits_for_own_threads
 from tilec.frontend.sema.roles.pipeline_rules import finish_pipelines
 from tilec.frontend.sema.vocabulary import refuse_name
 from tilec.frontend.syntax import ast
@@ -135,6 +136,7 @@ def _build_kernel(
     statements, copies = replace_views(tuple(context.out), context.views, hints.tensors, context.unique)
     refuse_other_uses(context, statements)
     refuse_waits_for_idle_threads(statements, context.thread_whiles)
+    refuse_waits_for_own_threads(context)
     statements, buffers = replace_reducers_by_parts(statements, context.reducers, [*context.buffers, *copies])
     if uses_rank(statements):
         rank = build_block_rank(shape.block_vars, context.cluster)
