@@ -54,7 +54,7 @@ class Script(Evaluator):
                         found.setdefault(key, value)
         for key in [k for k, v in found.items() if isinstance(v, Tensor)]:
             tensor = found.pop(key)
-            for size, extent in _sizes(function, key, tensor):
+            for size, extent in _sizes(function, key, tensor, found):
                 found.setdefault(size, extent)
         main = self.functions.get("main")
         for key, value in (self.known_in(main) if main in self.tree.body else {}).items():
@@ -286,8 +286,12 @@ def _called_names(tree: ast.AST) -> set[str]:
     return {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
 
 
-def _sizes(function: ast.FunctionDef, parameter: str, tensor: Tensor) -> Iterator[tuple[str, int]]:
-    """The names that the type of a parameter has for the extents of the tensor that it is given."""
+def _sizes(
+    function: ast.FunctionDef, parameter: str, tensor: Tensor, found: dict[str, Any]
+) -> Iterator[tuple[str, int]]:
+    """The names that the type of a parameter has for the extents of the tensor that it is given. A type that depends on
+    another parameter is the one for the value `found` for it.
+    """
     types = [a.annotation for a in list_parameters(function) if a.arg == parameter and a.annotation is not None]
     for node in ast.walk(function):
         match node:
@@ -308,6 +312,8 @@ def _sizes(function: ast.FunctionDef, parameter: str, tensor: Tensor) -> Iterato
                 shape = named.get(shape.id) if isinstance(shape, ast.Name) else shape
             case _:
                 continue
+        if isinstance(shape, ast.IfExp) and isinstance(shape.test, ast.Name) and shape.test.id in found:
+            shape = shape.body if found[shape.test.id] else shape.orelse
         listed = shape.elts if isinstance(shape, ast.Tuple | ast.List) else []
         for dimension, extent in zip(listed, tensor.shape, strict=False):
             if isinstance(dimension, ast.Name) and isinstance(extent, int):

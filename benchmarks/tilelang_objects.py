@@ -50,7 +50,11 @@ class Tensor:
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
-        """Return an element, or for a slice a tensor of elements; raise Unknown if the elements are not known."""
+        """Return an element, or for slices a tensor; raise Unknown if an element is not known."""
+        places = index if isinstance(index, tuple) else (index,)
+        if self.items is None and all(isinstance(place, slice) for place in places):
+            taken = [len(range(*place.indices(self.shape[axis]))) for axis, place in enumerate(places)]
+            return Tensor((*taken, *self.shape[len(places) :]), self.dtype)
         if self.items is None:
             raise Unknown
         taken = self.items[index]

@@ -106,9 +106,10 @@ class Evaluator:
                 try:
                     given = self.value(value, known)
                 except Unknown:
-                    if not isinstance(value, ast.Tuple):
+                    if not isinstance(value, ast.Tuple | ast.Dict):
                         return
-                    given = self._known_items(value, known)
+                    is_dictionary = isinstance(value, ast.Dict)
+                    given = self._known_entries(value, known) if is_dictionary else self._known_items(value, known)
                 for target in targets:
                     bind_names(target, given, known)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
@@ -207,8 +208,11 @@ class Evaluator:
             case ast.Dict(keys=keys, values=values):
                 return {self.value(k, known): self.value(v, known) for k, v in zip(keys, values, strict=True) if k}
             case ast.Subscript(value=owner, slice=ast.Slice(lower=lower, upper=upper, step=None)):
-                ends = [None if end is None else self.value(end, known) for end in (lower, upper)]
-                return self.value(owner, known)[slice(*ends)]
+                return self.value(owner, known)[self._index(ast.Slice(lower, upper, None), known)]
+            case ast.Subscript(value=owner, slice=ast.Tuple(elts=[*parts])) if any(
+                isinstance(part, ast.Slice) for part in parts
+            ):
+                return self.value(owner, known)[tuple(self._index(part, known) for part in parts)]
             case ast.Subscript(value=owner, slice=index):
                 place = self.value(index, known)
                 if isinstance(owner, ast.Name) and owner.id not in known and DTYPE.fullmatch(str(place)):
@@ -228,6 +232,22 @@ class Evaluator:
                 return Text(ast.unparse(LambdaFiller(known).visit(copy.deepcopy(node))))
             case _:
                 raise Unknown
+
+    def _index(self, part: ast.expr, known: dict[str, Any]) -> Any:
+        """Return one index of a subscript, a number or a slice."""
+        if not isinstance(part, ast.Slice):
+            return self.value(part, known)
+        ends = (part.lower, part.upper, part.step)
+        return slice(*(None if end is None else self.value(end, known) for end in ends))
+
+    def _known_entries(self, value: ast.Dict, known: dict[str, Any]) -> dict[Any, Any]:
+        """Return the entries of a dictionary as it is written, without those that the text does not show."""
+        found: dict[Any, Any] = {}
+        for key, item in zip(value.keys, value.values, strict=True):
+            with suppress(Unknown):
+                if key is not None:
+                    found[self.value(key, known)] = self.value(item, known)
+        return found
 
     def _known_items(self, value: ast.Tuple, known: dict[str, Any]) -> list[Any]:
         """Return the items of a tuple as it is written, with `UNKNOWN` for those that the text does not show."""
@@ -287,6 +307,8 @@ class Evaluator:
         value = self.value(node.value, known)
         if isinstance(value, Tensor) and node.attr in ("shape", "dtype"):
             return getattr(value, node.attr)
+        if isinstance(value, Tensor) and node.attr in ("T", "mT"):
+            return Tensor((*value.shape[:-2], *value.shape[:-3:-1]), value.dtype)
         if isinstance(value, Dtype) and node.attr in ("bits", "itemsize"):
             return value.bits if node.attr == "bits" else value.bits // 8
         if isinstance(value, Record) and node.attr in value.fields:

@@ -328,6 +328,25 @@ def main(is_paired=True):
     assert script.arguments("other") == {}
 
 
+def test_values_are_those_of_what_a_function_makes_of_tensors() -> None:
+    """Parts of tensors and transposed ones have a shape, a type may depend on an argument, and of a dictionary with
+    items that nothing shows the others count.
+    """
+    script = Script(ast.parse("""
+def scaled(A, B, turned, block, count=1):
+    A: T.Tensor[[rows, depth], "float16"]
+    B: T.Tensor[[columns, depth] if turned else [depth, columns], "float16"]
+def padded(x):
+    rows, depth = x.shape
+    wide = torch.zeros((rows, depth + 8), dtype=torch.half)
+    return wide[:, :depth].contiguous()
+def main():
+    options = {"block": 32, "count": how_many()}
+    scaled(padded(torch.randn(64, 24)), torch.randn(40, 24).T, turned=False, **options)
+"""))  # fmt: skip
+    assert script.arguments("scaled") == {"turned": False, "block": 32, "rows": 64, "depth": 24, "columns": 40}
+
+
 def test_values_are_those_where_a_call_stands() -> None:
     """Check the arguments found for `split` in CALLS, and those that another kernel of the file shares."""
     script = Script(ast.parse(CALLS))
