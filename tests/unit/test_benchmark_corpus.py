@@ -394,6 +394,16 @@ def test_indirect():
     indirect(1)
 
 
+def of_tvm(n):
+    from tvm.script import tirx as TS
+
+    @TS.prim_func
+    def kernel():
+        TS.launch_thread("threadIdx.x", n)
+
+    return kernel
+
+
 @tilelang.testing.requires_rocm
 def test_right():
     right(3)
@@ -418,5 +428,6 @@ def test_reasons_are_those_that_the_repository_states() -> None:
     undefined = ("unknown-name", "`undefined` is not defined")
     assert reasons.explain_refusal(REFUSED, "wrong", *undefined) == "a name that nothing defines"
     assert reasons.explain_refusal(REFUSED, "right", "shared-memory-overflow", "") == "beyond this machine"
+    assert reasons.explain_refusal(REFUSED, "of_tvm", "missing-kernel", "") == "written in TVM's own language"
     other = REFUSED.replace("import tilelang\n", "")
     assert reasons.explain_refusal(other, "right", "wrong-shape", "") == "written for another library"
