@@ -6,9 +6,9 @@
 
 DIR is a checkout of a repository with TileLang kernels; nothing of it is copied, and nothing of it runs. A kernel is a
 function under `@tilelang.jit` or `@T.prim_func` at the top of a file, or one that returns such a function of its own.
-The values that it takes are those of the repository's own calls (`tilelang_values`), or else usual ones by their names
-(`USUAL`, `GUESSED`). Files about other machines are left out (`OTHERS`), and for a target the kernels that name a later
-one (`NEEDS`), or whose tests ask for one. Of those that are refused, `tilelang_reasons` says which the repository
+The values that it takes are those of the repository's own calls (`tilelang_arguments`), or else usual ones by their
+names (`USUAL`, `GUESSED`). Files about other machines are left out (`OTHERS`), and for a target the kernels that name a
+later one (`NEEDS`), or whose tests ask for one. Of those that are refused, `tilelang_reasons` says which the repository
 itself shows to be wrong, or not for this machine: the rate is given with and without them. Each kernel is compiled in a
 process of its own, for at most `--seconds` of the processor. FILE is written after each kernel.
 
@@ -40,8 +40,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tilelang_arguments import Script, read_script
+from tilelang_objects import Dtype, Tensor
 from tilelang_reasons import explain_refusal, find_least_capability, is_for_another_machine
-from tilelang_values import Dtype, Script, Tensor
 
 from tilec.driver import build as driver
 from tilec.driver.emulation import emulate
@@ -239,29 +240,6 @@ def values(path: Path, name: str) -> dict[str, Any]:
         if other != path and re.search(rf"\b{path.stem} import|import {path.stem}\b", text):
             script.beside.append(read_script(other))
     return script.arguments(name, others)
-
-
-def read_script(path: Path, read: dict[Path, Script] | None = None) -> Script:
-    """Return the script of a file, with those of its repository that it imports functions from. `read` has the scripts
-    by their paths, and gets the new ones: files may import one another.
-    """
-    read = {} if read is None else read
-    if path in read:
-        return read[path]
-    script = read[path] = Script(ast.parse(path.read_text(encoding="utf-8")))
-    for node in ast.walk(script.tree):
-        if not isinstance(node, ast.ImportFrom) or not node.module:
-            continue
-        place = node.module.replace(".", "/") + ".py"
-        other = next((found for folder in path.parents if (found := folder / place).is_file()), None)
-        if other is not None:
-            of = read_script(other, read)
-            for each in node.names:
-                if each.name in of.functions:
-                    script.imported[each.name] = of
-                elif each.name in of.imported:
-                    script.imported[each.name] = of.imported[each.name]
-    return script
 
 
 # ---- one kernel ------------------------------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ def explain_refusal(text: str, name: str, code: str, title: str) -> str:
     own = ast.get_source_segment(text, function) or ""
     if not any(module.split(".")[0] == "tilelang" for module in _list_imports(tree)):
         return "written for another library"
+    if any(module.startswith("tvm.script") for module in _list_imports(function)):
+        return "written in TVM's own language"
     if code == "missing-kernel" and not re.search(r"\bKernel\(|launch_thread|thread_binding", own):
         return "no launch in it"
     if _PASTED_CODE.search(own) and code.startswith("foreign"):
@@ -61,8 +63,8 @@ def explain_refusal(text: str, name: str, code: str, title: str) -> str:
     return "a mistake on purpose" if _is_refused_on_purpose(tree, name) else ""
 
 
-def _list_imports(tree: ast.Module) -> Iterator[str]:
-    """Yield the dotted name of each module that a file imports, or imports names from."""
+def _list_imports(tree: ast.AST) -> Iterator[str]:
+    """Yield the dotted name of each module that a file or a function imports, or imports names from."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names)

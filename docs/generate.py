@@ -43,6 +43,7 @@ from tilec.frontend.language import (
     RAMP,
     RANDOM,
     READ_ONLY,
+    SCHEDULES,
     STATEMENTS,
     STRUCTURE,
     THREAD_COPIES,
@@ -429,7 +430,7 @@ def sections() -> tuple[Section, ...]:
             "Hints",
             "Statements of their own. One that changes nothing here says so in a warning. What they are for is in [the "
             "annotation guide](../annotations.md).",
-            tuple(hints()),
+            (*hints(), SCHEDULES),
         ),
     )
 

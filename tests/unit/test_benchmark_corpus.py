@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import tilelang_corpus as corpus
 import tilelang_reasons as reasons
-from tilelang_values import Script
+from tilelang_arguments import Script
 
 MODULE = """import pytest
 import tilelang
@@ -319,11 +319,32 @@ def paired(rows, stages): ...
 def other(rows, stages): ...
 def main(is_paired=True):
     kernel = paired if is_paired else alone
-    sizes = {"rows": 64, "stages": 3}
+    chosen = is_paired
+    sizes = {"rows": 64, "stages": 6 if chosen else 4}
     kernel(**sizes)
 """))  # fmt: skip
-    assert script.arguments("paired") == script.arguments("alone") == {"rows": 64, "stages": 3}
+    assert script.arguments("paired") == {"rows": 64, "stages": 6}
+    assert script.arguments("alone") == {"rows": 64, "stages": 4}
     assert script.arguments("other") == {}
+
+
+def test_values_are_those_of_what_a_function_makes_of_tensors() -> None:
+    """Parts of tensors and transposed ones have a shape, a type may depend on an argument, and of a dictionary with
+    items that nothing shows the others count.
+    """
+    script = Script(ast.parse("""
+def scaled(A, B, turned, block, count=1):
+    A: T.Tensor[[rows, depth], "float16"]
+    B: T.Tensor[[columns, depth] if turned else [depth, columns], "float16"]
+def padded(x):
+    rows, depth = x.shape
+    wide = torch.zeros((rows, depth + 8), dtype=torch.half)
+    return wide[:, :depth].contiguous()
+def main():
+    options = {"block": 32, "count": how_many()}
+    scaled(padded(torch.randn(64, 24)), torch.randn(40, 24).T, turned=False, **options)
+"""))  # fmt: skip
+    assert script.arguments("scaled") == {"turned": False, "block": 32, "rows": 64, "depth": 24, "columns": 40}
 
 
 def test_values_are_those_where_a_call_stands() -> None:
@@ -373,6 +394,16 @@ def test_indirect():
     indirect(1)
 
 
+def of_tvm(n):
+    from tvm.script import tirx as TS
+
+    @TS.prim_func
+    def kernel():
+        TS.launch_thread("threadIdx.x", n)
+
+    return kernel
+
+
 @tilelang.testing.requires_rocm
 def test_right():
     right(3)
@@ -397,5 +428,6 @@ def test_reasons_are_those_that_the_repository_states() -> None:
     undefined = ("unknown-name", "`undefined` is not defined")
     assert reasons.explain_refusal(REFUSED, "wrong", *undefined) == "a name that nothing defines"
     assert reasons.explain_refusal(REFUSED, "right", "shared-memory-overflow", "") == "beyond this machine"
+    assert reasons.explain_refusal(REFUSED, "of_tvm", "missing-kernel", "") == "written in TVM's own language"
     other = REFUSED.replace("import tilelang\n", "")
     assert reasons.explain_refusal(other, "right", "wrong-shape", "") == "written for another library"

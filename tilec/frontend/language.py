@@ -16,7 +16,7 @@ from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE, find_definition
 from tilec.frontend.sema import elaborate, vocabulary
 from tilec.frontend.sema.compile_time import functions, macros
 from tilec.frontend.sema.expressions import emitters, evaluate, expressions, layout_maps, thread_values, vectors, views
-from tilec.frontend.sema.launch import configs, eager, launch, pointers
+from tilec.frontend.sema.launch import configs, eager, launch, pointers, schedule_descriptions
 from tilec.frontend.sema.launch.hints import HINTS
 from tilec.frontend.sema.loops import loop_headers, loops, manual_schedules as manual, nests, tile_scheduler
 from tilec.frontend.sema.operations import (
@@ -327,6 +327,15 @@ THREAD_COPIES = (
     ),
 )
 
+SCHEDULES = LanguageEntry(
+    schedule_descriptions.SCHEDULE_NAMES,
+    "T.WSSchedule(num_warps, roles, pipelines, scopes)",
+    """A schedule with roles, as T.annotate_ws_schedule takes it: which warps run which statements, and in which order.
+    The statements have their names by `annotations={T.WSID: "load"}` or by `with T.ws_op("load"):`. tilec reads all of
+    it, and uses none: what the kernel computes is what its statements say, as if they had no roles.""",
+    (schedule_descriptions.make_schedule_description, schedule_descriptions._want_text),
+)
+
 INLINE_PTX = _make_entry(
     PTX,
     """The result of PTX instructions that you write: {0} in `text` is the result, {1} the first of `ins`. As a
@@ -539,7 +548,7 @@ STATEMENTS: dict[str, str] = {
     "If": "`if`, `elif`, `else`: decided while compiling where the condition is known, else at run time.",
     "For": "`for i in …:`, over one of the loops above, or over a sequence known at compile time, whose body is then "
     "repeated for each item.",
-    "While": "`while condition:`, known at run time only, or left by `break`.",
+    "While": "`while condition:`, at run time only, for each thread by itself where it differs, or left by `break`.",
     "Break": "`break` leaves the innermost serial loop.",
     "Continue": "`continue` goes on with the next iteration.",
     "Assert": "`assert condition, message`: known at compile time, or in a kernel as T.device_assert.",
@@ -618,7 +627,7 @@ def list_documented_names() -> dict[str, LanguageEntry]:
 def _list_entries() -> Iterator[LanguageEntry]:
     """Yield the documentation entries of all names: structure, operations, functions, dtypes, Python built-ins."""
     yield from (*STRUCTURE, *ALLOCATION, *THREADS, UPDATE, WARPGROUPS, *PIPELINES, DOT, *THREAD_COPIES)
-    yield from (INLINE_PTX, EVALUATE, PRINT)
+    yield from (INLINE_PTX, EVALUATE, PRINT, SCHEDULES)
     yield from (*LOOPS, BREAK, VECTOR_TYPES, *WIDE, READ_ONLY, RAMP, *RANDOM)
     yield _make_entry(TRANSPOSE_SIGNATURE, "A statement: lines of scale factors into the order of lanes.")
     for operation in registry.list_operations():

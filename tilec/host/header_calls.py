@@ -87,12 +87,20 @@ def _quote_c_string(text: str) -> str:
 
 
 def _build_size_checks(manifest: Manifest, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield C conditions, with messages, for wrong sizes: zero divisors, negative or too large extents."""
+    """Yield C conditions, with messages, for wrong sizes: zero divisors, odd rows of four-bit elements, negative or too
+    large extents.
+    """
     divisors = {b for size in manifest.extents() for b in _find_divisors(size)}
     for divisor in sorted(divisors, key=sizes.format_size):
         yield (
             f"{_write_c_expression(divisor, names)} == 0",
             f"{sizes.format_size(divisor)} is 0, and a size is divided by it",
+        )
+    for halved, by in sorted({(part[1], part[2]) for part in _list_shifts(manifest)}, key=str):
+        assert isinstance(by, int), "a size is divided by a power of two that the compiler knows"
+        yield (
+            f"{_write_c_expression(halved, names)} % {1 << by} != 0",
+            f"{sizes.format_size(halved)} is not a multiple of {1 << by}",
         )
     for tensor in manifest.tensors:
         for axis, size in enumerate(tensor.shape):
@@ -114,6 +122,14 @@ def _find_value_range(size: Size, manifest: Manifest) -> tuple[int, int]:
         return integer_range(INT64)
     (dtype,) = (TYPES_BY_NAME[s.dtype] for s in manifest.scalars if s.name == size)
     return integer_range(dtype)
+
+
+def _list_shifts(manifest: Manifest) -> Iterator[tuple[str, Size, Size]]:
+    """Yield the parts of the kernel's sizes that divide a multiple of a power of two by it."""
+    for size in manifest.extents():
+        for part in sizes.nested_sizes(size):
+            if isinstance(part, tuple) and part[0] == "shr":
+                yield part
 
 
 def _find_divisors(size: Size) -> Iterator[Size]:
@@ -340,7 +356,7 @@ def _build_byte_count(tensor: TensorInfo, names: Mapping[str, str]) -> str:
     return f"tilec_max({product}, {EMPTY_BYTES})"
 
 
-_OPERATORS = {"add": "+", "sub": "-", "mul": "*"}
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "shr": ">>"}
 
 
 def _write_c_expression(size: Size, names: Mapping[str, str]) -> str:

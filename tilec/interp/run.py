@@ -138,8 +138,9 @@ def _find_sizes(kernel: tile.Kernel, tensors: Mapping[str, Array]) -> dict[str, 
     """Return the scalars that the shapes of the arrays determine; raise an error if shapes contradict each other."""
     buffers = [p for p in kernel.params if isinstance(p, tile.Buffer) and p.name in tensors]
     shapes = {p.name: tuple(extent_to_size(e) or 0 for e in p.extents) for p in buffers}
+    found = {p.name: elements.element_shape(tensors[p.name].shape, p.dtype) for p in buffers}
     try:
-        return dict(solve_scalars(shapes, {name: array.shape for name, array in tensors.items()}))
+        return dict(solve_scalars(shapes, found))
     except SizeError as error:
         raise_error("wrong-input", str(error))
 
@@ -356,11 +357,11 @@ class _Machine:
         self.variables = outer
 
     def _run_if(self, stmt: tile.If) -> None:
-        """Run the branch that is taken, or if the condition is an array both branches, each masked to the elements that
-        take it."""
+        """Run the branch that is taken, or if elements or threads differ both branches, each masked to those that take
+        it. All threads of a warp have the result of a vote."""
         condition = np.asarray(self.expr(stmt.condition))
-        if condition.ndim == 0:
-            self.body(stmt.then if condition else stmt.orelse)
+        if condition.ndim == 0 or (condition.size and np.ptp(condition.astype(np.int8)) == 0):
+            self.body(stmt.then if condition.flat[0] else stmt.orelse)
             return
         with self.masked(condition):
             self.body(stmt.then)

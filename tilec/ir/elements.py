@@ -35,6 +35,11 @@ def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
     return (*shape[:-1], -(-shape[-1] // dtype.per_byte)) if shape else shape
 
 
+def element_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+    """Return the shape in elements of a numpy array that stores a tensor; four-bit types double the last extent."""
+    return (*shape[:-1], shape[-1] * dtype.per_byte) if shape else shape
+
+
 _POISON = {
     "float64": 0x7FFD_A5A5_A5A5_A5A5,
     "float32": 0x7FDA_5A5A,

@@ -15,8 +15,10 @@ Shape = tuple[Size, ...]
 OPERATIONS: dict[str, tuple[Callable[[int, int], int], str]] = {
     "add": (operator.add, "+"), "sub": (operator.sub, "-"), "mul": (operator.mul, "*"),
     "floordiv": (operator.floordiv, "//"), "floormod": (operator.mod, "%"), "min": (min, "min"), "max": (max, "max"),
+    "shr": (operator.rshift, ">>"),
 }  # fmt: skip
-"""Python's integer operations, with their notation."""
+"""Python's integer operations, with their notation. `shr` divides by a power of two, and what it divides is a multiple
+of that: the bytes of four-bit elements, of which a row has an even number."""
 
 _LARGEST = 1 << 63
 MOST_ELEMENTS = (1 << 31) - 1
@@ -40,7 +42,7 @@ class UnknownSize(SizeError):
 def evaluate_size(size: Size, scalars: Mapping[str, int]) -> int:
     """Return the number of a size expression for these scalars; raise `UnknownSize` for a scalar without a value.
 
-    Division by 0 is a `SizeError`.
+    Division by 0 is a `SizeError`, and so is a remainder of `shr`.
     """
     if isinstance(size, int):
         return size
@@ -52,7 +54,10 @@ def evaluate_size(size: Size, scalars: Mapping[str, int]) -> int:
     divisor = evaluate_size(b, scalars)
     if name in ("floordiv", "floormod") and divisor == 0:
         raise SizeError(f"{format_size(size)} divides by 0")
-    return OPERATIONS[name][0](evaluate_size(a, scalars), divisor)
+    value = evaluate_size(a, scalars)
+    if name == "shr" and value % (1 << divisor):
+        raise SizeError(f"{format_size(a)} is {value}, and must be a multiple of {1 << divisor}")
+    return OPERATIONS[name][0](value, divisor)
 
 
 def evaluate_shape(shape: Shape, scalars: Mapping[str, int]) -> tuple[int, ...]:
@@ -129,5 +134,7 @@ def _solve_scalar(size: Size, value: int) -> tuple[str, int] | None:
             return _solve_scalar(a, value + b)
         case ("mul", a, int(b)) if b != 0 and value % b == 0:
             return _solve_scalar(a, value // b)
+        case ("shr", a, int(b)):
+            return _solve_scalar(a, value << b)
         case _:
             return None

@@ -83,6 +83,15 @@ class Mask:
     is_shared: bool = False
 
 
+@records.dataclass(frozen=True, slots=True)
+class PartialSynchronisation:
+    """A wait or an arrival of those threads of a role for which a condition holds. `role` is empty for the block."""
+
+    role: range
+    condition: tile.Expr
+    op: tile.TileOp
+
+
 @dataclass(slots=True)
 class Findings:
     """Facts known only once a kernel has been elaborated, as places in its text: the variables of T.alloc_var and
@@ -169,6 +178,10 @@ class Context:
     """The list to which the next statement is appended."""
     names: list[ElidedBind] = field(default_factory=list)
     """Names that got a value without a statement."""
+    partial_synchronisations: list[PartialSynchronisation] = field(default_factory=list)
+    """The waits and arrivals that only some threads of a role do."""
+    thread_whiles: dict[Span, frozenset[tile.Expr]] = field(default_factory=dict)
+    """The `while`s that each thread leaves by itself, with the conditions on the threads that run them."""
     converted_ifs: list[ConvertedIf] = field(default_factory=list)
     """The `if`s whose condition differs from thread to thread."""
     hints: Hints = field(default_factory=Hints)

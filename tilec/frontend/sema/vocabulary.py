@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from tilec.frontend.prelude.read import FILE_BY_NAME as PRELUDE
 from tilec.frontend.sema.launch.hints import HINTS
+from tilec.frontend.sema.launch.schedule_descriptions import SCHEDULE_NAMES
 from tilec.frontend.sema.roles.pipeline_records import PIPELINE_SIGNATURES
 from tilec.frontend.syntax import ast
 from tilec.ir.types import TYPES_BY_NAME
@@ -41,6 +42,7 @@ OTHER_NAMES = (
     "T.GemmWarpPolicy", "T.loop_break", "T.evaluate", "T.print", "T.rng_init", "T.rng_rand", "T.rng_rand_float",
     "T.ws", "T.WarpSpecialize", "T.StridedTensor", "T.ptr", "T.Ramp", "T.make_tensor", "T.make_tensor_from_addr",
     "T.TensorCoreIntrinEmitter", DIALECT_NAME, *EAGER_NAMES,
+    *SCHEDULE_NAMES,
 )  # fmt: skip
 
 

@@ -351,7 +351,7 @@ def as_extent(argument: Argument, what: str) -> tile.Extent:
     if not isinstance(value, EXPR_TYPES):
         (number,) = as_shape(argument, what)
         return number
-    if extent_to_size(value) is None:
+    if extent_to_size(value, allows_shifts=False) is None:
         raise_error(
             "dynamic-shape",
             f"{what} must be known at launch",

@@ -79,8 +79,7 @@ _FOREIGN = _parse_rows(
 )
 
 _SCHEDULED = _parse_rows(
-    "ws_op WSSchedule WSRole WSPipeline WSScope WSID WSSync WSSyncKind WSInstr WSOpRef: remove it, or divide the "
-    "work by `with T.ws(…):` and T.alloc_barrier",
+    "WSInstr: write T.WSSync or T.WSOpRef; or divide the work by `with T.ws(…):` and T.alloc_barrier",
     Diagnostic("scheduling-directive", "tilec schedules the statements and makes the roles itself"),
 )
 

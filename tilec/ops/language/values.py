@@ -227,6 +227,13 @@ class Swizzle:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleDescription:
+    """A T.WSSchedule, or a part of one, by the name of the function that made it. Nothing reads it."""
+
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
 class IndexMap:
     """T.Layout: the place of each element of a shape, as expressions of `vars`."""
 
@@ -357,7 +364,7 @@ StaticValue = Union[
     int, float, bool, str, None, range, DType, VectorType, Lanes, WarpPolicy, Dictionary, Function, Method,
     ForeignValue, PoisonedValue, SnapshotExpr, Namespace, ElementReference, LoopLayout, Swizzle, IndexMap,
     TileScheduler, MmaEmitter, Pipeline, PipelineHandle, PipelineStage, ElementPointer, AddressTable,
-    TableEntry, IndexRange, "tuple[Value, ...]",
+    TableEntry, IndexRange, ScheduleDescription, "tuple[Value, ...]",
 ]  # fmt: skip
 Value = StaticValue | Buffer | Access | Member | Expr
 """Compile-time values, which stay Python values until they are combined with a typed operand, and run-time values."""
@@ -372,6 +379,7 @@ _DESCRIPTIONS: dict[type, str] = {
     WarpPolicy: "a warp policy", Dictionary: "a dictionary", ForeignValue: "a Python value", range: "a range",
     PoisonedValue: "a name whose definition has an error", TileScheduler: "a tile scheduler",
     LoopLayout: "a layout", Swizzle: "a layout", IndexMap: "a layout", MmaEmitter: "a TensorCoreIntrinEmitter",
+    ScheduleDescription: "a description of a schedule",
 }  # fmt: skip
 _KINDS = {
     "global": "tensor", "shared": "shared tile", "tmem": "tile of tensor memory", "fragment": "fragment",
@@ -437,7 +445,7 @@ def describe_value(value: Value) -> str:
             )
         case (
             WarpPolicy() | Dictionary() | ForeignValue() | PoisonedValue() | range() | LoopLayout() | Swizzle()
-            | IndexMap() | TileScheduler() | MmaEmitter()
+            | IndexMap() | TileScheduler() | MmaEmitter() | ScheduleDescription()
         ):  # fmt: skip
             return _DESCRIPTIONS[type(value)]
         case _:

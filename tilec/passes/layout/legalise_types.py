@@ -67,25 +67,20 @@ def _build_byte_buffer(buffer: tile.Buffer) -> tile.Buffer:
 
 
 def _halve_size(size: tile.Extent) -> tile.Extent:
-    """Return the bytes of an even number of four-bit elements."""
-    return size // 2 if isinstance(size, int) else _halve_even_index(size)
+    """Return the bytes of an even number of four-bit elements. That a number known at launch is even is checked there,
+    where its expression does not show it."""
+    if isinstance(size, int):
+        return size // 2
+    return _halve_even_index(size) if known_divisor(size) % 2 == 0 else _build_int_op("shr", size, 1)
 
 
 def _check_rows(buffer: tile.Buffer) -> None:
-    """Refuse a packed buffer whose row length is odd, or perhaps odd at launch."""
+    """Refuse a packed buffer whose row length is odd. One that is known at launch is read off an array of bytes."""
     last = buffer.extents[-1]
-    if _is_packed(buffer) and known_divisor(last) % 2:
-        raise_error(
-            "packed-row",
-            f"the rows of {buffer.name} are not a whole number of bytes",
-            buffer.span,
-            f"two {buffer.dtype} share a byte, and a row has {last}"
-            if isinstance(last, int)
-            else f"two {buffer.dtype} share a byte, and the length of a row may be odd",
-            help="give the last dimension an even size"
-            if isinstance(last, int)
-            else 'declare the last dimension as 2 * T.dynamic("n")',
-        )
+    if _is_packed(buffer) and isinstance(last, int) and last % 2:
+        title = f"the rows of {buffer.name} are not a whole number of bytes"
+        note = f"two {buffer.dtype} share a byte, and a row has {last}"
+        raise_error("packed-row", title, buffer.span, note, help="give the last dimension an even size")
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------

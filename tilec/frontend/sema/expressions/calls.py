@@ -23,6 +23,7 @@ from tilec.frontend.sema.expressions.layout_maps import (
     make_fragment_layout,
     make_index_map,
 )
+from tilec.frontend.sema.launch.schedule_descriptions import SCHEDULE_SIGNATURES, make_schedule_description
 from tilec.frontend.sema.loops import tile_scheduler
 from tilec.frontend.sema.roles import pipelines
 from tilec.frontend.sema.scope import Binding, Scope, make_language_scope
@@ -289,6 +290,7 @@ COMPILE_TIME_CALLS: dict[str, CallEvaluator] = {
     **bind_signatures(make_fragment_layout, FRAGMENT_SIGNATURE),
     **bind_signatures(make_index_map, LAYOUT_SIGNATURE),
     **bind_signatures(make_emitter, EMITTER_SIGNATURE),
+    **bind_signatures(lambda context, call: make_schedule_description(call), *SCHEDULE_SIGNATURES),
     tile_scheduler.SCHEDULER_SIGNATURE.name: _evaluate_tile_scheduler,
     **dict.fromkeys(FUNCTIONS, _evaluate_scalar_function),
     **dict.fromkeys(PRELUDE, call_prelude_function),

@@ -10,6 +10,7 @@ from tilec.frontend.sema.context import Context, ExpressionEvaluator
 from tilec.frontend.sema.expressions import emitters, evaluate, host_names, layout_maps, reading
 from tilec.frontend.sema.expressions.calls import evaluate_call
 from tilec.frontend.sema.launch import pointers
+from tilec.frontend.sema.launch.schedule_descriptions import SCHEDULE_CONSTANTS
 from tilec.frontend.sema.loops import tile_scheduler
 from tilec.frontend.sema.roles import pipelines
 from tilec.frontend.sema.scope import Scope
@@ -262,6 +263,8 @@ def _evaluate_member(context: Context, owner: str, node: ast.Attribute) -> Value
         return vector
     if path == DIALECT_NAME:
         return "cuda"
+    if path in SCHEDULE_CONSTANTS:
+        return SCHEDULE_CONSTANTS[path]
     if owner == "T.GemmWarpPolicy":
         if node.name not in WARP_POLICIES:
             title = f"there is no warp policy `{node.name}`"

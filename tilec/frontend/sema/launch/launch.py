@@ -31,11 +31,13 @@ from tilec.frontend.sema.launch.pointers import (
     resolve_pointers,
 )
 from tilec.frontend.sema.loops.loop_headers import read_target_names
+from tilec.frontend.sema.loops.thread_while import refuse_waits_for_idle_threads
 from tilec.frontend.sema.operations.emitter_methods import refuse_other_uses
 from tilec.frontend.sema.operations.reducers import replace_reducers_by_parts
 from tilec.frontend.sema.recover import poison_names
 from tilec.frontend.sema.roles.awaits import resolve_awaited_tiles
 from tilec.frontend.sema.roles.explicit_roles import warn_of_ignored_registers
+from tilec.frontend.sema.roles.masked_waits import refuse_waits_for_own_threads
 from tilec.frontend.sema.roles.pipeline_rules import finish_pipelines
 from tilec.frontend.sema.vocabulary import refuse_name
 from tilec.frontend.syntax import ast
@@ -133,6 +135,8 @@ def _build_kernel(
     hints = context.hints
     statements, copies = replace_views(tuple(context.out), context.views, hints.tensors, context.unique)
     refuse_other_uses(context, statements)
+    refuse_waits_for_idle_threads(statements, context.thread_whiles)
+    refuse_waits_for_own_threads(context)
     statements, buffers = replace_reducers_by_parts(statements, context.reducers, [*context.buffers, *copies])
     if uses_rank(statements):
         rank = build_block_rank(shape.block_vars, context.cluster)
@@ -400,7 +404,7 @@ def _read_grid_extent(argument: Argument, limit: int) -> tile.Extent:
     """Return one grid extent: an integer from 1 to `limit`, or an int32 expression known at launch; refuse others."""
     value = argument.value
     if isinstance(value, EXPR_TYPES):
-        if extent_to_size(value) is None:
+        if extent_to_size(value, allows_shifts=False) is None:
             title = "the grid must be known at launch"
             way_out = "compute it from integers and integer parameters, with + - * // % T.min and T.max"
             raise_error("dynamic-grid", title, argument.span, f"depends on {describe_value(value)}", help=way_out)

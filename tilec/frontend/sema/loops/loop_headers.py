@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilec.analysis.trip_count import MAX_UNROLL, get_static_trip_count
+from tilec.frontend.sema.launch.schedule_descriptions import SCHEDULE_CONSTANTS
 from tilec.frontend.sema.statements.per_thread import join_conditions
 from tilec.frontend.syntax import ast
 from tilec.ir import tile
@@ -409,8 +410,8 @@ def _read_extent(argument: Argument) -> int | tile.Expr:
 
 
 def read_annotations(call: Call) -> list[tuple[str, Argument]]:
-    """Return the names and values of `annotations=`, none if it is absent; refuse anything but a dictionary by
-    names.
+    """Return the names and values of `annotations=` but T.WSID, none if it is absent; refuse anything but a dictionary
+    by names.
     """
     if "annotations" not in call.arguments or call["annotations"].value is None:
         return []
@@ -422,7 +423,8 @@ def read_annotations(call: Call) -> list[tuple[str, Argument]]:
         if not isinstance(entry.key, str):
             title = f"{call.name}: annotations have names"
             raise_error("wrong-argument", title, entry.span, f"this is {describe_value(entry.key)}")
-        entries.append((entry.key, Argument(entry.value, entry.span)))
+        if entry.key != SCHEDULE_CONSTANTS["T.WSID"]:  # a name for schedules, which are not used
+            entries.append((entry.key, Argument(entry.value, entry.span)))
     return entries
 
 

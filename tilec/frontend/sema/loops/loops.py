@@ -11,7 +11,7 @@ from tilec.analysis.copy_nests import mark_gathers
 from tilec.frontend.sema.compile_time.functions import bind_target
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate, reading, thread_values
-from tilec.frontend.sema.loops import thread_loops, tile_scheduler
+from tilec.frontend.sema.loops import thread_loops, thread_while, tile_scheduler
 from tilec.frontend.sema.loops.loop_headers import (
     GRID_SIGNATURE,
     NEST_SIGNATURES,
@@ -111,18 +111,22 @@ def _elaborate_thread_binding(context: Context, node: ast.For, iterable: ast.Cal
 
 
 def elaborate_while(context: Context, node: ast.While) -> None:
-    """Emit a `while`, none if it is known to be false; refuse it in T.Parallel, where threads differ, or without an
-    end. The loop of a tile scheduler is one too. Errors: a condition that needs statements.
+    """Emit a `while`, none if it is known to be false; refuse it in T.Parallel, or without an end. The loop of a tile
+    scheduler is one too. Errors: a condition that needs statements.
     """
-    per_thread.require_known_threads(context, node.condition.span, "a while")
     if context.is_parallel:
         title = f"a `while` is not allowed inside {context.nest_name}"
         note = "its trip count could differ from thread to thread"
         way_out = f"put the loop outside and {context.nest_name} inside"
         raise_error("loop-in-parallel", title, node.condition.span, note, help=way_out)
     if (scheduler := tile_scheduler.find_loop_scheduler(context, node)) is not None:
+        per_thread.require_known_threads(context, node.condition.span, "a while")
         tile_scheduler.elaborate_scheduler_loop(context, node, scheduler)
         return
+    if thread_while.differs_by_thread(context, node):
+        thread_while.elaborate_thread_while(context, node)
+        return
+    per_thread.require_known_threads(context, node.condition.span, "a while")
     with context.region("the loop", is_loop=True) as out:
         condition = arithmetic.as_condition(evaluate.evaluate_operand(context, node.condition))
         if out:
@@ -135,8 +139,6 @@ def elaborate_while(context: Context, node: ast.While) -> None:
             title = "the condition of this loop never changes"
             way_out = "use a T.alloc_var variable or a buffer that the loop writes in it, or use `break`"
             raise_error("infinite-loop", title, node.condition.span, "always True", help=way_out)
-        if isinstance(condition, EXPR_TYPES):
-            per_thread.require_uniform(context, condition, node.condition.span, "the condition of a while")
         with context.guarded(), jumps.enter_loop(context, "while", node.condition.span):
             jumps.elaborate_iteration(context, "while", node.body)
     test = make_constant(condition, BOOL) if isinstance(condition, bool) else condition
@@ -146,7 +148,7 @@ def elaborate_while(context: Context, node: ast.While) -> None:
 
 def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, path: str) -> None:
     """Emit the loop of range, T.serial, T.unroll or T.Pipelined, scheduled; in T.Parallel repeat its body, refuse
-    T.Pipelined.
+    T.Pipelined. A T.unroll that `break` may leave is a T.serial.
     """
     kind, signature = SEQUENTIAL_LOOPS[path]
     if context.is_parallel and kind != "pipelined":
@@ -154,6 +156,8 @@ def _elaborate_sequential(context: Context, node: ast.For, iterable: ast.Call, p
         _repeat_in_nest(context, node, iterable, path, bounds)
         return
     _check_outside_nest(context, iterable, path)
+    if path in _UNROLLED and jumps.may_break(context, node.body):
+        kind, path = "serial", "T.serial"  # a copy of each iteration would need a way out
     with context.held():
         call = evaluate.bind_call(context, signature, iterable)
     requests = read_schedule_request(call, context.warn)

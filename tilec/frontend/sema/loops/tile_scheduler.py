@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from tilec.frontend.sema.context import Context
 from tilec.frontend.sema.expressions import evaluate
+from tilec.frontend.sema.launch.schedule_descriptions import NAMED_STATEMENTS
 from tilec.frontend.sema.loops.loop_headers import fold_ceildiv
 from tilec.frontend.sema.statements import jumps, per_thread
 from tilec.frontend.syntax import ast
@@ -125,7 +126,7 @@ def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileS
     """
     if not scheduler.is_stateful or scheduler.start is None or scheduler.now is not None:
         _refuse_misplaced("s.init(…) is missing before this loop", scheduler, node.condition.span)
-    *statements, last = node.body
+    *statements, last = _open_last_statement(context, node.body)
     if not _is_next_tile_call(context, last, scheduler):
         _refuse_misplaced("s.next_tile() must be the last statement of this loop", scheduler, node.condition.span)
     per_thread.require_uniform(context, scheduler.start, node.condition.span, "the tiles of a block")
@@ -152,6 +153,17 @@ def elaborate_scheduler_loop(context: Context, node: ast.While, scheduler: TileS
         scheduler.now = scheduler.start = None
         out.append(tile.If(tile.Binary("lt", linear, total, BOOL), tuple(inner), (), node.span))
     context.out.append(tile.For("serial", wave, tile.int32_const(0), waves, 1, tuple(out), span=node.span))
+
+
+def _open_last_statement(context: Context, body: tuple[ast.Stmt, ...]) -> tuple[ast.Stmt, ...]:
+    """Return a body whose last statement is no `with T.ws_op(…):`: what stands under it takes its place."""
+    match body[-1]:
+        case ast.With(context=ast.Call() as call, body=named) if (
+            evaluate.find_callee(context, call) == NAMED_STATEMENTS.name
+        ):
+            return _open_last_statement(context, (*body[:-1], *named))
+        case _:
+            return body
 
 
 def _is_next_tile_call(context: Context, statement: ast.Stmt, scheduler: TileScheduler) -> bool:

@@ -13,7 +13,7 @@ from tilec.frontend.sema.expressions.bounds import check_access, check_box, chec
 from tilec.frontend.sema.expressions.calls import refuse_unknown_call
 from tilec.frontend.sema.operations import tensor_updates
 from tilec.frontend.sema.operations.operand_copies import list_product_steps, list_reduction_steps
-from tilec.frontend.sema.roles import explicit_roles as roles, pipelines
+from tilec.frontend.sema.roles import explicit_roles as roles, masked_waits, pipelines
 from tilec.frontend.sema.statements import per_thread
 from tilec.frontend.sema.statements.assignments import store_element
 from tilec.frontend.sema.statements.stores import emit_element_statements, set_variable
@@ -170,12 +170,14 @@ def elaborate_tile_operation(
         return
     op = roles.resolve_block_barrier(context, pipelines.apply_stage_rules(context, op, arguments))
     own = roles.assign_executing_threads(context, op)
-    if own is None:
+    waiting = masked_waits.find_wait_condition(context, op)
+    if own is None and waiting is None:
         per_thread.require_known_threads(context, node.span, path)
     for expr in list_expressions(op):
         per_thread.require_uniform(context, expr, node.span, f"the indices and arguments of {path}")
         check_loads(context, expr, node.span)
-    context.out.append(own or op)
+    masked_waits.record_partial_synchronisation(context, op)
+    context.out.append((own or op) if waiting is None else tile.If(waiting, (op,), (), op.span))
 
 
 def _try_set_element(context: Context, call: Call, span: Span) -> bool:

@@ -137,6 +137,12 @@ def count_threads_of_reaching_warps(context: Context) -> int:
     return len(reaching) * WARP_THREADS
 
 
+def count_reaching_threads(context: Context) -> int:
+    """Return the number of running threads that may pass all masks here."""
+    folded = _fold_masks_by_thread(context)
+    return sum(not isinstance(own, tile.Const) or bool(own.value) for _, own in folded)
+
+
 def _fold_masks_by_thread(context: Context) -> Iterator[tuple[int, tile.Expr]]:
     """Yield each thread index of the block or role with the joined masks folded for it."""
     joined = join_conditions(mask.condition for mask in context.masks) or make_constant(True, BOOL)

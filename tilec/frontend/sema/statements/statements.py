@@ -6,11 +6,12 @@ import math
 from functools import partial
 from typing import NoReturn
 
-from tilec.frontend.sema.compile_time import functions
+from tilec.frontend.sema.compile_time import functions, mutation
 from tilec.frontend.sema.compile_time.functions import check_assert, find_function_kind, refuse_raise
 from tilec.frontend.sema.context import Context, StatementElaborator
 from tilec.frontend.sema.expressions import evaluate, host_names
 from tilec.frontend.sema.launch.hints import HINTS, PIPELINE_METHOD, keep_pipeline_method
+from tilec.frontend.sema.launch.schedule_descriptions import NAMED_STATEMENTS, make_schedule_description
 from tilec.frontend.sema.loops import loops
 from tilec.frontend.sema.loops.loop_headers import LOOP_BREAK
 from tilec.frontend.sema.operations import emitter_methods, operations
@@ -32,7 +33,9 @@ EVALUATE_SIGNATURE = Signature("T.evaluate", (Parameter("value"),))
 
 
 def _elaborate_expression(context: Context, node: ast.Expr) -> None:
-    """Elaborate a call that stands as a statement, and ignore a string or `...`; refuse any other expression."""
+    """Elaborate a call that stands as a statement, or `items.append(value)` for a list of the kernel. Ignore a string,
+    also `...`, and refuse any other expression.
+    """
     if isinstance(node, ast.String) or (isinstance(node, ast.Constant) and node.name == "..."):
         return
     if not isinstance(node, ast.Call):
@@ -40,6 +43,8 @@ def _elaborate_expression(context: Context, node: ast.Expr) -> None:
         called = f"write `{value.path}(…)`" if isinstance(value, Member) else None
         title = "this statement does nothing"
         raise_error("unused-value", title, node.span, f"this is {describe_value(value)}", help=called)
+    if mutation.try_mutating_call(context, node):
+        return
     function = context.value(node.function)
     if isinstance(function, Function):
         arguments = evaluate.evaluate_arguments(context, node)
@@ -146,6 +151,9 @@ def _elaborate_with(context: Context, node: ast.With) -> None:
             roles.elaborate_role_section(context, node, call)
         elif path == host_names.PROFILER_RANGE:
             ignore_profiler_mark(context, path, call)
+            context.block(node.body)
+        elif path == NAMED_STATEMENTS.name:
+            make_schedule_description(evaluate.bind_call(context, NAMED_STATEMENTS, call))
             context.block(node.body)
         elif path is not None and path.startswith("T.") and path not in ("T.Kernel", "T.ClusterKernel"):
             refuse_name(path, call.function.span)

@@ -1,0 +1,196 @@
+"""A `while` whose condition differs from thread to thread, against Python's own loop for each of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from snippets import HEAD, runs
+
+from tilec.driver.build import Build, Observer, build_kernel
+from tilec.driver.emulation import emulate
+from tilec.support.diagnostics import CompileError
+from tilec.support.options import CompileOptions
+from tilec.support.source import SourceFile
+
+COLLATZ = """n = T.alloc_var("int32", A[tx])
+        steps = T.alloc_var("int32", 0)
+        while n != 1:
+            if n % 2 == 0:
+                n = n // 2
+            else:
+                n = 3 * n + 1
+            steps += 1
+        B[tx] = steps"""
+NESTED = """outer = T.alloc_var("int32", A[tx] % 5)
+        steps = T.alloc_var("int32", 0)
+        while outer > 0:
+            inner = T.alloc_var("int32", outer)
+            while inner > 0:
+                if inner == 2:
+                    inner -= 1
+                    continue
+                steps += 1
+                inner -= 1
+            outer -= 1
+        B[tx] = steps"""
+
+
+def count_collatz(n: int) -> int:
+    steps = 0
+    while n != 1:
+        n, steps = (n // 2 if n % 2 == 0 else 3 * n + 1), steps + 1
+    return steps
+
+
+def count_nested(n: int) -> int:
+    return sum(max(outer - (outer >= 2), 0) for outer in range(1, n % 5 + 1))
+
+
+def write_kernel(work: str, threads: int = 96, before: str = "") -> str:
+    """The text of a kernel of one block, in which each thread does this work."""
+    return f"""{HEAD}
+@T.prim_func
+def kernel(A: T.Tensor(({threads},), "int32"), B: T.Tensor(({threads},), "int32")):
+    with T.Kernel(1, threads={threads}):
+        tx = T.get_thread_binding()
+        {before}{work}
+"""
+
+
+def build(text: str) -> Build:
+    return build_kernel(SourceFile("kernel.tl", text), CompileOptions(target="sm_90a"), Observer())
+
+
+def run(text: str, threads: int = 96) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers that a kernel reads, from 1 on, and what it makes of them."""
+    made = build(text)
+    arguments = emulate.draw_arguments(made.kernel, made.manifest, 0)
+    arguments.tensors["A"][:] = np.arange(1, threads + 1)
+    arguments.tensors["B"][:] = -1
+    given = arguments.copy()
+    emulate.emulate_build(made, arguments)
+    expected = given.copy()
+    emulate.run_reference(made.kernel, expected)
+    np.testing.assert_array_equal(arguments.tensors["B"], expected.tensors["B"])
+    return given.tensors["A"], arguments.tensors["B"]
+
+
+@pytest.mark.parametrize("threads", [96, 40])
+def test_each_thread_runs_its_own_number_of_iterations(threads: int) -> None:
+    """Check blocks of whole warps and of others."""
+    numbers, steps = run(write_kernel(COLLATZ, threads), threads)
+    assert steps.tolist() == [count_collatz(int(n)) for n in numbers]
+
+
+def test_a_loop_inside_another() -> None:
+    numbers, steps = run(write_kernel(NESTED))
+    assert steps.tolist() == [count_nested(int(n)) for n in numbers]
+
+
+def test_a_loop_of_some_threads() -> None:
+    """Check that the other threads keep what they have, and take no part in the loop's work."""
+    work = COLLATZ.replace("\n", "\n    ")
+    numbers, steps = run(write_kernel(work, before="if tx % 3 == 1:\n            "))
+    expected = [count_collatz(int(n)) if place % 3 == 1 else -1 for place, n in enumerate(numbers)]
+    assert steps.tolist() == expected
+
+
+def test_a_thread_that_has_left_does_not_come_back() -> None:
+    """Check a condition that holds again, by what other threads do in the loop."""
+    text = write_kernel("""left = T.alloc_shared((1,), "int32")
+        steps = T.alloc_var("int32", 0)
+        if tx == 0:
+            left[0] = 0
+        while (tx == 5 and steps < 4) or (tx != 5 and left[0] > 0):
+            steps += 1
+            left[0] = 1
+        B[tx] = steps""")
+    _, steps = run(text)
+    assert steps.tolist() == [4 if place == 5 else 0 for place in range(96)]
+
+
+ROLES = f"""{HEAD}
+@T.prim_func
+def kernel(A: T.Tensor((32,), "int32"), B: T.Tensor((32,), "int32")):
+    with T.Kernel(1, threads=64):
+        counted = T.alloc_shared((32,), "int32")
+        full = T.alloc_barrier([32])
+        tx = T.get_thread_binding()
+        if tx < 32:
+            n = T.alloc_var("int32", A[tx])
+            counted[tx] = 0
+            while n > 0:
+                n -= 3
+                counted[tx] += 1
+            T.barrier_arrive(full)
+        else:
+            T.barrier_wait(full, 0)
+            B[tx - 32] = counted[tx - 32]
+"""
+
+
+def test_a_loop_in_a_role_of_one_warp() -> None:
+    """Check the result, and that the warp asks itself by a vote, not the whole block."""
+    made = runs(ROLES, "sm_90a")
+    assert "vote.sync.any" in made.ptx and "bar.red" not in made.ptx
+    numbers, counted = run(ROLES, 32)
+    assert counted.tolist() == [-(-int(n) // 3) for n in numbers]
+
+
+def test_an_unrolled_loop_is_left_early() -> None:
+    """Check that `break` out of T.unroll, whose iterations are a hint, leaves the loop."""
+    work = """for i in T.unroll(8):
+            if i == A[0] + 2:
+                break
+            B[i] = i * 10"""
+    _, found = run(write_kernel(work))
+    assert found.tolist() == [0, 10, 20, *(-1,) * 93]
+
+
+WAIT = """flag = T.alloc_shared((1,), "int32")
+        seen = T.alloc_var("int32", 0)
+        if tx == 0:
+            flag[0] = 0
+        if tx == 7:
+            while seen == 0:
+                seen = T.atomic_load(flag[0], memory_order="acquire")
+        BEHIND
+        B[tx] = seen"""
+"""A loop of one thread, which reads what others may write."""
+
+
+def test_a_thread_may_wait_for_what_stands_before_its_loop() -> None:
+    _, seen = run(write_kernel(WAIT.replace("flag[0] = 0", "flag[0] = 1").replace("BEHIND", "pass")))
+    assert seen.tolist() == [1 if place == 7 else 0 for place in range(96)]
+
+
+LATE = "if tx == 1:\n            T.atomic_store(flag[0], 1, memory_order='release')"
+OWN = "if tx == 7:\n            T.atomic_store(flag[0], 2, memory_order='release')"
+AMONG = """flag = T.alloc_shared((1,), "int32")
+        while flag[0] == 0 and tx > 0:
+            pass
+        if tx == 0:
+            flag[0] = 1"""
+
+
+def test_what_the_thread_itself_writes_behind_its_loop_is_no_obstacle() -> None:
+    build(write_kernel(WAIT.replace("BEHIND", OWN)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (write_kernel(WAIT.replace("BEHIND", LATE)), "this `while` reads flag, and other threads"),
+        (write_kernel(AMONG), "this `while` reads flag, and other threads"),
+        (ROLES.replace("if tx < 32:", "if tx < 64:").replace("threads=64", "threads=96"), "in a role must be the same"),
+        (write_kernel("if tx > A[0]:\n            while True:\n                break"), "its condition never changes"),
+        (
+            write_kernel("n = T.alloc_var('int32', tx)\n        while n > 0:\n            n -= 1\n            break"),
+            "`break` is under a condition on the thread",
+        ),
+    ],
+    ids=["waits for a later write", "waits among themselves", "role of two warps", "endless", "break"],
+)
+def test_what_is_refused(text: str, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        build(text)
