@@ -392,6 +392,7 @@ NUMPY: dict[str, Callable[[Inputs], dict[str, Any]]] = {
     "from_a_row_on": lambda x: {"B": x.A[70:134]},
     "fast_exponentials": lambda x: {"B": np.exp(x.A)},
     "written_for_another_compiler": lambda x: {"B": 2 * x.A},
+    "schedule_for_another_compiler": lambda x: {"B": x.A},
     "scale_by_sums": lambda x: {"B": x.A * x.A.reshape(8, 64, 256).sum(1, dtype="float32").repeat(64, 0)},
     "stored_from_shared": lambda x: {"B": 2 * x.A},
     "roles_for_another_compiler": lambda x: {"C": x.A @ x.B},

@@ -255,7 +255,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Pass("insert-programmatic-launch", _LOWER, writes=_PROGRAM, when=_MAY_START_EARLY),
     Lints("lint-warp", _LINTS, gives="warp"),
     Pass("emit-ptx", _ENDS, writes=("ptx_module",)),
-    Pass("check-turns", _ENDS),
+    Pass("check-ping-pong", _ENDS),
     FilePass("join-modules", _ENDS),
     FilePass("raise-occupancy", _ENDS),
     FilePass("widen-producers", _ENDS),

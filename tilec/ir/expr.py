@@ -149,9 +149,9 @@ def common_type(a: DType, b: DType) -> DType | None:
     return a if a.kind == "uint" else b
 
 
-def extent_to_size(extent: tile.Extent, allows_shifts: bool = True) -> Size | None:
+def extent_to_size(extent: tile.Extent) -> Size | None:
     """Return an extent as a size that a host computes at launch; None if it loads elements or has other operations or
-    floats. A shift to the right is one of a multiple of its divisor, which no kernel's text says of its own."""
+    floats."""
     match extent:
         case int():
             return extent
@@ -160,11 +160,9 @@ def extent_to_size(extent: tile.Extent, allows_shifts: bool = True) -> Size | No
         case tile.Var(name=name) if not extent.dtype.is_float:
             return name
         case tile.Cast(a=a) if not a.dtype.is_float:
-            return extent_to_size(a, allows_shifts)
-        case tile.Binary(op="shr") if not allows_shifts:
-            return None
+            return extent_to_size(a)
         case tile.Binary(op=op, a=a, b=b) if op in OPERATIONS and not extent.dtype.is_float:
-            left, right = extent_to_size(a, allows_shifts), extent_to_size(b, allows_shifts)
+            left, right = extent_to_size(a), extent_to_size(b)
             return None if left is None or right is None else (op, left, right)
         case _:
             return None

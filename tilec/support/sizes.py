@@ -60,6 +60,11 @@ def evaluate_size(size: Size, scalars: Mapping[str, int]) -> int:
     return OPERATIONS[name][0](value, divisor)
 
 
+def has_shift(size: Size) -> bool:
+    """Return whether a size divides a multiple of a power of two by it, which no kernel's text says of its own."""
+    return any(isinstance(part, tuple) and part[0] == "shr" for part in nested_sizes(size))
+
+
 def evaluate_shape(shape: Shape, scalars: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(evaluate_size(size, scalars) for size in shape)
 

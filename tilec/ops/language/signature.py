@@ -28,6 +28,7 @@ from tilec.ops.language.values import (
 )
 from tilec.support.diagnostics import Diagnostic, Label, make_warning, raise_error, suggest_replacement
 from tilec.support.records import dataclass
+from tilec.support.sizes import has_shift
 from tilec.support.source import Span
 
 
@@ -351,7 +352,7 @@ def as_extent(argument: Argument, what: str) -> tile.Extent:
     if not isinstance(value, EXPR_TYPES):
         (number,) = as_shape(argument, what)
         return number
-    if extent_to_size(value, allows_shifts=False) is None:
+    if (size := extent_to_size(value)) is None or has_shift(size):
         raise_error(
             "dynamic-shape",
             f"{what} must be known at launch",

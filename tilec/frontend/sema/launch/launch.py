@@ -53,6 +53,7 @@ from tilec.passes.loop.stages.requested_stages import apply_requested_stages
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import CompileError, make_warning, raise_error
 from tilec.support.records import dataclass
+from tilec.support.sizes import has_shift
 from tilec.support.source import Span
 
 _THREADS = Parameter("threads", 128, keyword_only=True)
@@ -404,7 +405,7 @@ def _read_grid_extent(argument: Argument, limit: int) -> tile.Extent:
     """Return one grid extent: an integer from 1 to `limit`, or an int32 expression known at launch; refuse others."""
     value = argument.value
     if isinstance(value, EXPR_TYPES):
-        if extent_to_size(value, allows_shifts=False) is None:
+        if (size := extent_to_size(value)) is None or has_shift(size):
             title = "the grid must be known at launch"
             way_out = "compute it from integers and integer parameters, with + - * // % T.min and T.max"
             raise_error("dynamic-grid", title, argument.span, f"depends on {describe_value(value)}", help=way_out)

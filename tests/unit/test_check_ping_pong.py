@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilec.driver import build as driver
-from tilec.driver.ends import assemble_cubin, check_turns
+from tilec.driver.ends import assemble_cubin, check_ping_pong
 from tilec.driver.observer import Observer
 from tilec.ptx.assemble import AssemblerResult, Remark
 from tilec.sched.decision import Decision
@@ -33,14 +33,14 @@ def build(name: str, **options: object) -> tuple[driver.Build, Observer]:
     return driver.build_kernel(read_source(str(ATTENTION / f"{name}.tl")), given, observer), observer
 
 
-def find_turns(built: driver.Build) -> Decision:
+def find_ping_pong(built: driver.Build) -> Decision:
     (found,) = (each for each in built.work.decisions if each.what == "ping-pong")
     return found
 
 
 def test_turns_are_taken_back_once_and_leave_no_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, seen = build("gqa")
-    assert find_turns(plain).chosen == "2 warpgroups"
+    assert find_ping_pong(plain).chosen == "2 warpgroups"
     asked: list[str] = []
 
     def assemble(options: CompileOptions, target: str, ptx: str) -> AssemblerResult:
@@ -48,9 +48,9 @@ def test_turns_are_taken_back_once_and_leave_no_warnings(monkeypatch: pytest.Mon
         made = assemble_cubin.assemble_ptx(options, target, ptx)
         return replace(made, remarks=(*made.remarks, REMARK))
 
-    monkeypatch.setattr(check_turns, "assemble_ptx", assemble)
+    monkeypatch.setattr(check_ping_pong, "assemble_ptx", assemble)
     found, warned = build("gqa")
-    assert find_turns(found).chosen == "no" and "serialises" in find_turns(found).why
+    assert find_ping_pong(found).chosen == "no" and "serialises" in find_ping_pong(found).why
     assert asked == [plain.ptx]
     assert [each.what for each in found.work.decisions] == [each.what for each in plain.work.decisions]
     assert len(warned.warnings) == len({*warned.warnings}) and len(seen.warnings) == len({*seen.warnings})
@@ -71,5 +71,5 @@ def test_what_is_checked_is_not_assembled_again(monkeypatch: pytest.MonkeyPatch)
 def test_attention_backward_is_not_serialised() -> None:
     sizes = tuple({"batch": 1, "heads": 16, "S": 8192, "D": 128}.items())
     built, observer = build("backward_dkdv", defines=sizes)
-    assert find_turns(built).chosen == "no" and not built.entries[0].spill_store_bytes
+    assert find_ping_pong(built).chosen == "no" and not built.entries[0].spill_store_bytes
     assert "wgmma-serialised" not in [warning.code for warning in observer.warnings]

@@ -18,10 +18,10 @@ from tilec.support.options import DECIDING_LEVEL
 SERIALISED = "wgmma-serialised"
 
 
-def check_turns(state: KernelState) -> None:
+def check_ping_pong(state: KernelState) -> None:
     """Assemble a kernel whose warpgroups take turns by the compiler's choice; withdraw that if products are then
     serialised."""
-    if state.options.opt_level < DECIDING_LEVEL or not any(map(_has_chosen_turns, state.decisions)):
+    if state.options.opt_level < DECIDING_LEVEL or not any(map(_has_chosen_ping_pong, state.decisions)):
         return
     module = separate_parameters(state.module)  # as in a file of this kernel alone, which is then assembled already
     try:
@@ -33,6 +33,6 @@ def check_turns(state: KernelState) -> None:
         raise ChoiceWithdrawn("choose-ping-pong", why, since="choose-subtile")
 
 
-def _has_chosen_turns(decision: Decision) -> bool:
+def _has_chosen_ping_pong(decision: Decision) -> bool:
     """Return whether the compiler has decided that the warpgroups of a loop take turns."""
     return is_ping_pong_decision(decision) and decision.by == "the compiler" and decision.chosen != "no"
