@@ -712,6 +712,8 @@ class _Sweep:
             if load.buffer.in_registers:
                 place = self.find_fragment_register(load.buffer, load.indices, run, lane)
                 return self.state.fragments[load.buffer.name][place]
+            if load not in run.loaded:  # a condition on what an index reads, of a load that comes before this one
+                return self.read_index(load, run, lane)
             return extract_part(run.loaded[load][lane], self.scalars)
 
         return read_element
