@@ -135,7 +135,7 @@ class BlockWalk:
         self.load_wait = target.find_limit("tma_latency_cycles") or UNLIMITED
         self.whole = {IdentityKey(loop) for loop in whole}
         self.prices: dict[IdentityKey[tile.Stmt], StatementPrice] = {}
-        self.iterations: dict[IdentityKey[tile.For], BlockCost] = {}
+        self.iteration_costs: dict[IdentityKey[tile.For], BlockCost] = {}
         self.deciding: dict[IdentityKey[tile.For], tuple[frozenset[tile.Var], frozenset[tile.Var]]] = {}
         self.outcomes: dict[object, BlockCost] = {}
         self.blocks: dict[object, BlockCost] = {}
@@ -316,11 +316,11 @@ class BlockWalk:
 
     def price_iteration(self, loop: tile.For) -> BlockCost:
         """Return the loaded bytes and held slots of an iteration of a pipelined loop; no cycles."""
-        if IdentityKey(loop) not in self.iterations:
-            found = self.iterations[IdentityKey(loop)] = BlockCost()
+        if IdentityKey(loop) not in self.iteration_costs:
+            found = self.iteration_costs[IdentityKey(loop)] = BlockCost()
             for inner in loop.body:
                 self.add_price(self.price_statement(inner, loop), 1, found)
-        return self.iterations[IdentityKey(loop)]
+        return self.iteration_costs[IdentityKey(loop)]
 
     def price_statement(self, stmt: tile.Stmt, loop: tile.For | None = None) -> StatementPrice:
         """Return the price of a statement, in a pipelined loop of the form that it has in most iterations."""
