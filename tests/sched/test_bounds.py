@@ -92,6 +92,22 @@ def test_density_names_what_is_kept_together() -> None:
     )
 
 
+def test_density_is_that_of_the_tightest_crowd() -> None:
+    """Three ops of each unit between two others: those of the first unit have room from 7 cycles on, others from 8."""
+    slots = (Slot("first"), Slot("second"), Slot("third"))
+    ops: list[Op] = []
+    edges: list[Edge] = []
+    for slot, back in enumerate((8, 10, 9)):
+        begin, end = 5 * slot, 5 * slot + 4
+        uses = (Op(f"m{i}", (Use(slot, 2),), 1, 2) for i in range(begin + 1, end))
+        ops += [Op("a", (), 1, 1), *uses, Op("b", (), 1, 1)]
+        for i in range(begin + 1, end):
+            edges += [Edge(begin, i, 0), Edge(i, end, 2)]
+        edges.append(Edge(end, begin, back, 2))
+    bound = bound_of(Problem("crowds", tuple(ops), tuple(edges), slots), "density")
+    assert (bound.name, bound.ii, bound.ops) == ("second", 8, (6, 7, 8))
+
+
 def test_roles_share_what_only_they_may_run() -> None:
     ops = tuple(Op(f"op{i}", (), 10, 10, roles=(0, 1)) for i in range(5))
     problem = Problem("roles", ops, (), (Slot("l"), Slot("r")), roles=(Role("left", 0), Role("right", 1)))

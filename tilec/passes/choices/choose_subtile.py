@@ -29,7 +29,7 @@ from tilec.passes.loop.apply_requested_subtiles import show_subtile
 from tilec.passes.loop.assign_roles import find_wgmma_products
 from tilec.passes.loop.subtile import Indivisible, find_related_dimensions, split_dimension
 from tilec.passes.scheduling.solve_loops import plan_loops
-from tilec.passes.state import Exploration, Explorer, KernelState
+from tilec.passes.state import LAYOUTS_ROW, Exploration, Explorer, KernelState
 from tilec.sched.solution import Solution
 from tilec.support.diagnostics import CompileError
 from tilec.support.options import DECIDING_LEVEL, CompileOptions
@@ -91,12 +91,18 @@ def choose_subtile(state: KernelState, explore: Explorer) -> Question[KernelStat
 
     @cache
     def assign_split_layouts(split: tile.Kernel) -> KernelState | None:
-        """Return the state of a split kernel with layouts; None if it does not compile or loses wgmma products."""
+        """Return the state of a split kernel with layouts; None if it does not compile or loses wgmma products.
+
+        Layouts decide whether a product is one, so choices behind them are only made for a kernel that keeps all.
+        """
+        tried = replace(unassigned, kernel=split)
         try:
-            tried = explore(replace(unassigned, kernel=split), "choose-programmatic-launch")
+            laid_out = explore(tried, LAYOUTS_ROW).assignment.kernel
+            if len(find_wgmma_products(laid_out.body)) < products:
+                return None
+            return explore(tried, "choose-programmatic-launch")
         except CompileError:
             return None
-        return tried if len(find_wgmma_products(tried.assignment.kernel.body)) >= products else None
 
     def plan_split(split: tile.Kernel, exploration: Exploration) -> KernelState | None:
         """Return the state of a split kernel with schedules of its loops; None where it has none."""

@@ -135,6 +135,7 @@ class BlockWalk:
         self.load_wait = target.find_limit("tma_latency_cycles") or UNLIMITED
         self.whole = {IdentityKey(loop) for loop in whole}
         self.prices: dict[IdentityKey[tile.Stmt], StatementPrice] = {}
+        self.iteration_costs: dict[IdentityKey[tile.For], BlockCost] = {}
         self.deciding: dict[IdentityKey[tile.For], tuple[frozenset[tile.Var], frozenset[tile.Var]]] = {}
         self.outcomes: dict[object, BlockCost] = {}
         self.blocks: dict[object, BlockCost] = {}
@@ -207,8 +208,7 @@ class BlockWalk:
                 case tile.For() if IdentityKey(stmt) in self.whole:
                     trip_count = len(_find_iterations(stmt, known))
                     found.visit(stmt, trip_count)
-                    for inner in stmt.body:
-                        self.add_price(self.price_statement(inner, stmt), trip_count, found)
+                    found.add(self.price_iteration(stmt), trip_count)
                     known.forget(stmt.body)
                 case tile.For() if self.given and self.steps_left > 0 and assigns_scalars(stmt):
                     self.walk_iterations(stmt, known, found)
@@ -313,6 +313,14 @@ class BlockWalk:
         found.loaded += times * price.loaded
         for slot, cycles in price.held.items():
             found.held[slot] = found.held.get(slot, 0) + times * cycles
+
+    def price_iteration(self, loop: tile.For) -> BlockCost:
+        """Return the loaded bytes and held slots of an iteration of a pipelined loop; no cycles."""
+        if IdentityKey(loop) not in self.iteration_costs:
+            found = self.iteration_costs[IdentityKey(loop)] = BlockCost()
+            for inner in loop.body:
+                self.add_price(self.price_statement(inner, loop), 1, found)
+        return self.iteration_costs[IdentityKey(loop)]
 
     def price_statement(self, stmt: tile.Stmt, loop: tile.For | None = None) -> StatementPrice:
         """Return the price of a statement, in a pipelined loop of the form that it has in most iterations."""
@@ -537,9 +545,10 @@ def _build_register_level(walk: BlockWalk, uses: Sequence[tile.Stmt]) -> tuple[L
         if steps is None:
             return None
         return Level("shared → registers", steps.latency, steps.transfer, steps.count, 2, parts), steps.use
+    if not loads or not all(is_interleaved_load(uses, at) for at, _ in loads):
+        return None
     products = [s for s in uses if not is_fragment_prefetch(s)]
-    kinds = {d.kind for s in products for d in count_demands(s, walk.assignment)}
-    if not loads or kinds != {"mma.sync"} or not all(is_interleaved_load(uses, at) for at, _ in loads):
+    if {d.kind for s in products for d in count_demands(s, walk.assignment)} != {"mma.sync"}:
         return None
     reads = [
         walk.target.price(d.kind, **dict(d.parameters)) for _, s in loads for d in count_demands(s, walk.assignment)

@@ -5,7 +5,7 @@ Every bound here is a proof that needs no solver: no schedule with a smaller II 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from math import inf
 from typing import Literal
@@ -226,14 +226,32 @@ def _find_cycle_bound(
 def _find_density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | None:
     """Return the bound by uses of a slot forced into too short a window; None if there is none or over 48 ops.
 
-    Windows widen as II grows.
+    Windows widen as II grows: a window around an op that is not crowded at the floor never is, and one that is gives a
+    larger II for the others.
     """
-    if len(problem.ops) > _MAX_OPS_FOR_DENSITY or _find_crowded_window(problem, floor) is None:
+    if len(problem.ops) > _MAX_OPS_FOR_DENSITY:
         return None
-    ii = _bisect_smallest_ii(lambda ii: _find_crowded_window(problem, ii) is None, floor, ceiling)
-    crowd = _find_crowded_window(problem, ii - 1)
-    assert crowd is not None
-    slot, window, uses = crowd
+    constraints = paths.build_arcs(problem)
+    backward = [arc._replace(src=arc.dst, dst=arc.src) for arc in constraints]
+
+    def find_ii_with_room(slot: int, anchor: int, least: int) -> int:
+        """Return the smallest II, not below `least`, at which no window around this op is too short for the slot."""
+        users, width = problem.list_uses(slot), problem.slots[slot].width
+
+        def has_room(ii: int) -> bool:
+            """Return whether no window around the op is too short at this II."""
+            after = paths.find_distances_from(problem, ii, constraints, anchor)
+            before = paths.find_distances_from(problem, ii, backward, anchor)
+            return _find_crowded_window(users, width, after, before) is None
+
+        return least if has_room(least) else _bisect_smallest_ii(has_room, least, ceiling)
+
+    ii = floor
+    for slot, anchor, *_ in _find_crowded_windows(problem, floor, constraints):
+        ii = find_ii_with_room(slot, anchor, ii)
+    if ii == floor:
+        return None
+    slot, _, window, uses = next(_find_crowded_windows(problem, ii - 1, constraints))
     spec = problem.slots[slot]
     parts = _join_terms(f"{use.cycles} {problem.ops[op].name}" for op, use in uses)
     width = f" of {spec.width}" if spec.width > 1 else ""
@@ -244,28 +262,44 @@ def _find_density_bound(problem: Problem, floor: int, ceiling: int) -> Bound | N
     return Bound("density", spec.name, ii, culprit, tuple(dict.fromkeys(op for op, _ in uses)))
 
 
-def _find_crowded_window(problem: Problem, ii: int) -> tuple[int, int, list[tuple[int, Use]]] | None:
-    """Return (slot, cycles, uses) of a window that is too short for its uses at this II, or None."""
-    constraints = paths.build_arcs(problem)
+def _find_crowded_windows(
+    problem: Problem, ii: int, constraints: Sequence[paths.Arc]
+) -> Iterator[tuple[int, int, int, list[tuple[int, Use]]]]:
+    """Yield (slot, op, cycles, uses) for each slot, and each op around which a window is too short for its uses."""
     after = paths.find_all_distances(problem, ii, constraints)
+    before = tuple(zip(*after, strict=True))
     for slot, spec in enumerate(problem.slots):
         users = problem.list_uses(slot)
         for anchor in range(len(problem.ops)) if len(users) > spec.width else ():
-            windows: list[tuple[int, int, int, Use]] = []
-            for op, use in users:
-                low, high = after[anchor][op], after[op][anchor]
-                if low is not None and high is not None:
-                    windows.append((low + use.offset, use.offset + use.cycles - high, op, use))
-            ends = [(first, last, use.cycles) for first, last, _, use in windows]
-            crowded = _prefilter_begins(ends, spec.width) if len(windows) > spec.width else []
-            windows.sort(key=lambda window: (window[1], window[2], window[3].offset))
-            for first in crowded:
-                later_windows = [window for window in windows if window[0] >= first]
-                held = 0
-                for count, (_, last, _, use) in enumerate(later_windows):
-                    held += use.cycles
-                    if held > spec.width * (last - first):
-                        return slot, last - first, [(op, use) for _, _, op, use in later_windows[: count + 1]]
+            if crowd := _find_crowded_window(users, spec.width, after[anchor], before[anchor]):
+                yield slot, anchor, *crowd
+
+
+def _find_crowded_window(
+    users: Sequence[tuple[int, Use]], width: int, after: Sequence[int | None], before: Sequence[int | None]
+) -> tuple[int, list[tuple[int, Use]]] | None:
+    """Return (cycles, uses) of a window that is too short for its uses of a slot of this width, or None.
+
+    `after` and `before` are the distances from and to the op around which windows lie.
+    """
+    windows: list[tuple[int, int, int, Use]] = []
+    for op, use in users:
+        low, high = after[op], before[op]
+        if low is not None and high is not None:
+            windows.append((low + use.offset, use.offset + use.cycles - high, op, use))
+    if len(windows) <= width:
+        return None
+    crowded = _prefilter_begins([(first, last, use.cycles) for first, last, _, use in windows], width)
+    if not crowded:
+        return None
+    windows.sort(key=lambda window: (window[1], window[2], window[3].offset))
+    for first in crowded:
+        later_windows = [window for window in windows if window[0] >= first]
+        held = 0
+        for count, (_, last, _, use) in enumerate(later_windows):
+            held += use.cycles
+            if held > width * (last - first):
+                return last - first, [(op, use) for _, _, op, use in later_windows[: count + 1]]
     return None
 
 

@@ -127,15 +127,13 @@ def relax_arcs(
     """Return the longest paths from the lengths `origin` (None: not reached), and a positive cycle or []."""
     length: list[int | None] = list(origin)
     via: list[Arc | None] = [None] * count
+    steps = [(arc.src, arc.dst, arc.latency - ii * arc.distance, arc) for arc in constraints]
     while True:
         changed = False
-        for arc in constraints:
-            at = length[arc.src]
-            if at is None:
-                continue
-            reached, known = at + arc.latency - ii * arc.distance, length[arc.dst]
-            if known is None or reached > known:
-                length[arc.dst], via[arc.dst], changed = reached, arc, True
+        for src, dst, least, arc in steps:
+            at, known = length[src], length[dst]
+            if at is not None and (known is None or at + least > known):
+                length[dst], via[dst], changed = at + least, arc, True
         if not changed:
             return length, []
         cycle = _find_cycle(via)

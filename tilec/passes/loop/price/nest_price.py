@@ -7,7 +7,7 @@ negated operands."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tilec.analysis.usage import list_expressions
 from tilec.ir import tile
@@ -32,6 +32,7 @@ def count_nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast
     stored = [s.buffer for s in tile.walk_statements(nest.body) if isinstance(s, tile.Store)]
     in_registers = all(buffer.in_registers for buffer in stored)
     elements = math.prod(nest.extents)
+    offsets = [layout.register_offset(register) for register in range(layout.register_count)]
     found: list[Demand] = []
     operations = special = 0
     for stmt in tile.walk_statements(nest.body):
@@ -40,7 +41,7 @@ def count_nest_demands(nest: tile.Parallel, layout: Fragment, threads: int, fast
                 match e:
                     case tile.Load(buffer=buffer):
                         stays = in_registers or (buffer.scope == "global" and buffer not in stored)
-                        count = _count_distinct_loads(e, nest, layout) * threads if stays else elements
+                        count = _count_distinct_loads(e, nest, offsets) * threads if stays else elements
                         found += list_load_demands(buffer, min(count, elements) * buffer.dtype.bytes, threads)
                     case tile.Call(fn=fn) if fn.startswith("fast_"):
                         special += 1
@@ -72,8 +73,11 @@ def _find_per_element_parts(expr: tile.Expr, nest: tile.Parallel) -> Iterator[ti
         yield from _find_per_element_parts(part, nest)
 
 
-def _count_distinct_loads(load: tile.Load, nest: tile.Parallel, layout: Fragment) -> int:
-    """Return how many different elements one thread loads: distinct values of the nest variables in the indices."""
+def _count_distinct_loads(load: tile.Load, nest: tile.Parallel, offsets: Sequence[tuple[int, ...]]) -> int:
+    """Return how many different elements one thread loads: distinct values of the nest variables in the indices.
+
+    `offsets` are those of its registers' elements.
+    """
     defined = {stmt.var: stmt.value for stmt in tile.walk_statements(nest.body) if isinstance(stmt, tile.Bind)}
     used: set[tile.Var] = set()
     pending: list[tile.Expr] = [load]
@@ -82,7 +86,6 @@ def _count_distinct_loads(load: tile.Load, nest: tile.Parallel, layout: Fragment
         used |= new
         pending += (defined[var] for var in new if var in defined)
     dims = [dim for dim, var in enumerate(nest.vars) if var in used]
-    offsets = map(layout.register_offset, range(layout.register_count))
     return len({tuple(offset[dim] for dim in dims) for offset in offsets})
 
 
