@@ -78,8 +78,8 @@ REAL_SIZES = ROOT / "benchmarks" / "results" / "h200-2026-11-26" / "workloads.js
 MORE_SIZES = ROOT / "benchmarks" / "more_sizes.json"
 """Workloads that were added later, in the same form."""
 CANDIDATES = ROOT / "benchmarks" / "candidates"
-"""Other forms of kernels, not yet measured; `candidates.json` says whose, with which options, what each is to show, and
-at which `small` sizes a test emulates it."""
+"""Other forms of kernels, not decided yet; `candidates.json` says whose, with which options, what each showed or is to
+show, and at which `small` sizes a test emulates it."""
 TOKENS, HIDDEN = 16384, 2048
 """Of attention forward: so many in all, and as many heads as make this width."""
 

@@ -101,7 +101,7 @@ def recipes(kernel: str, sizes: Mapping[str, Any]) -> dict[str, Recipe]:
         found["B"] = normal(sizes["K"] ** -0.5)  # as small as weights are: sums stay in range
     if kernel == "samples/gemm/grouped.tl":
         found |= {"B": normal(1 / 64), "sizes": values(*EXPERTS[sizes["groups"]])}
-    if kernel == "samples/gemm/moe_grouped.tl":
+    if kernel in ("samples/gemm/moe_grouped.tl", "samples/gemm/moe_ping_pong.tl"):
         found |= {"ids": integers(0, sizes["tokens"]), "weights": uniform(0.0, 1.0), "C": ZERO}
         found["sizes"] = values(*EXPERTS[sizes["groups"]])
     if kernel in DECODING:

@@ -186,14 +186,21 @@ def _(A: Array, B: Array, sizes: Array) -> Outputs:
     return {"C": np.concatenate(parts)}
 
 
-def _experts_first(generator: Generator, shape: tuple[int, ...]) -> Array:
-    """Return for each of three experts different tokens: as many as the sizes of the sample say."""
-    return np.concatenate([generator.permutation(80)[:count] for count in (70, 0, 80)])
+def _route(tokens: int, sizes: list[int]) -> dict[str, Callable[[Generator, tuple[int, ...]], Array]]:
+    """Return the inputs of experts that have so many tokens each, different ones."""
+
+    def draw_ids(generator: Generator, shape: tuple[int, ...]) -> Array:
+        return np.concatenate([generator.permutation(tokens)[:count] for count in sizes])
+
+    return {"sizes": lambda generator, shape: np.array(sizes), "ids": draw_ids}
 
 
+# Blocks of the second one with no tile, with one, three and six; with one load for a tile and more than go around.
+@sample("gemm/moe_grouped", tokens=80, pairs=150, groups=3, N=64, K=64, **SMALL, inputs=_route(80, [70, 0, 80]))
 @sample(
-    "gemm/moe_grouped", tokens=80, pairs=150, groups=3, N=64, K=64, **SMALL,
-    inputs={"sizes": lambda generator, shape: np.array([70, 0, 80]), "ids": _experts_first},
+    "gemm/moe_ping_pong", tokens=160, pairs=230, groups=3, N=200, K=136, blocks=1, feature="wgmma",
+    inputs=_route(160, [150, 0, 80]),
+    also=({"blocks": 7, "K": 8}, {"blocks": 2, "N": 72, "block_N": 64, "K": 328, "stages": 2}),
 )  # fmt: skip
 def _(A: Array, B: Array, ids: Array, weights: Array, sizes: Array, C: Array) -> Outputs:
     total = C.copy()
@@ -399,7 +406,7 @@ def _(X: Array, k: int) -> Outputs:
 
 
 @sample(
-    "rows/top_p", M=6, N=512, threads=64,
+    "rows/top_p", M=6, N=512, threads=64, also=({"ends_early": False},),
     inputs={
         "X": lambda generator, shape: _softmax(3 * generator.standard_normal(shape)),
         "p": lambda generator, shape: generator.uniform(0, 1, shape),

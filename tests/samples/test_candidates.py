@@ -1,4 +1,4 @@
-"""Forms of samples that are to be measured (benchmarks/candidates): they compute what the samples do."""
+"""Forms of samples that are not decided yet (benchmarks/candidates): they compute what the samples do."""
 
 from __future__ import annotations
 

@@ -45,6 +45,7 @@ OTHER_SIZES: dict[tuple[str, str], dict[str, Any]] = {
     ("gemm/pipeline_objects", "sm_100a"): {"tensor_memory": True},
     ("gemm/fp8_block_scaled", "sm_100a"): {"block_M": 64, "block_N": 64},
     ("rows/softmax_held", "sm_80"): {"N": 81920, "held": 16},
+    ("rows/top_p", "sm_80"): {"ends_early": False},
     ("gemm/sparse_tensor_cores", "sm_100a"): {"block_M": 128, "threads": 256},
 }
 

@@ -28,6 +28,7 @@ SMALLER = {
     "gemm/batched": {"batch": 1},
     "gemm/grouped": {"rows": 150, "groups": 3, "N": 128},
     "gemm/moe_grouped": {"tokens": 80, "pairs": 150, "groups": 3, "N": 256},
+    "gemm/moe_ping_pong": {"tokens": 160, "pairs": 230, "groups": 3, "N": 192, "blocks": 3},
 }
 """Tensors whose blocks are sooner done, where that changes none of its tiles in shared memory."""
 

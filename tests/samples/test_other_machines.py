@@ -25,6 +25,7 @@ TILES: dict[str, dict[str, Any]] = {
     "gemm/sparse_2_4": {"block_N": 128},
     "models/lightning_indexer": {"block_M": 128, "threads": 256},
     "rows/softmax_held": {"N": 57344, "held": 10},
+    "rows/top_p": {"ends_early": False},
 }
 """For which there is room, where those of the file have none: samples/README.md."""
 
