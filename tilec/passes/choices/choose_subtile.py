@@ -97,8 +97,8 @@ def choose_subtile(state: KernelState, explore: Explorer) -> Question[KernelStat
         """
         tried = replace(unassigned, kernel=split)
         try:
-            laid_out = explore(tried, LAYOUTS_ROW).assignment.kernel
-            if len(find_wgmma_products(laid_out.body)) < products:
+            assigned = explore(tried, LAYOUTS_ROW).assignment.kernel
+            if len(find_wgmma_products(assigned.body)) < products:
                 return None
             return explore(tried, "choose-programmatic-launch")
         except CompileError:
