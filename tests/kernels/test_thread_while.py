@@ -147,6 +147,32 @@ def test_an_unrolled_loop_is_left_early() -> None:
     assert found.tolist() == [0, 10, 20, *(-1,) * 93]
 
 
+@pytest.mark.parametrize("loop", ["serial", "unroll"])
+def test_a_loop_with_an_own_array_is_left_early(loop: str) -> None:
+    """Check that a short loop is not written out for the sake of an array's index where `break` leaves it."""
+    work = f"""r = T.alloc_local((4,), "int32")
+        for i in T.{loop}(4):
+            r[i] = i * A[tx]
+            if i == A[1]:
+                break
+        B[tx] = r[1] + r[2]"""
+    numbers, found = run(write_kernel(work))
+    assert found.tolist() == (3 * numbers).tolist()
+
+
+def test_an_array_that_all_threads_set_alike_makes_a_loop_of_the_block() -> None:
+    """Check a condition on an element of T.alloc_local, by copies of whole tiles in the loop."""
+    text = write_kernel("""n = T.alloc_local((1,), "int32")
+        part = T.alloc_shared((32,), "int32")
+        n[0] = 2
+        while n[0] >= 0:
+            T.copy(A[n[0] * 32], part)
+            T.copy(part, B[n[0] * 32])
+            n[0] -= 1""")
+    numbers, found = run(text)
+    assert found.tolist() == numbers.tolist()
+
+
 WAIT = """flag = T.alloc_shared((1,), "int32")
         seen = T.alloc_var("int32", 0)
         if tx == 0:

@@ -38,7 +38,10 @@ def differs_by_thread(context: Context, node: ast.While) -> bool:
         return True
     with context.region("the condition", is_loop=True) as out:
         condition = _evaluate_condition(context, node)
-    return not out and isinstance(condition, EXPR_TYPES) and per_thread.is_varying(context, condition)
+    if out or not isinstance(condition, EXPR_TYPES) or not per_thread.is_varying(context, condition):
+        return False
+    per_thread.request_uniform_arrays(context, (condition,))  # the loop is one of the block where all set them alike
+    return True
 
 
 def elaborate_thread_while(context: Context, node: ast.While) -> None:
