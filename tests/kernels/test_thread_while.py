@@ -147,6 +147,32 @@ def test_an_unrolled_loop_is_left_early() -> None:
     assert found.tolist() == [0, 10, 20, *(-1,) * 93]
 
 
+@pytest.mark.parametrize("loop", ["serial", "unroll"])
+def test_a_loop_with_an_own_array_is_left_early(loop: str) -> None:
+    """Check that a short loop is not written out for the sake of an array's index where `break` leaves it."""
+    work = f"""r = T.alloc_local((4,), "int32")
+        for i in T.{loop}(4):
+            r[i] = i * A[tx]
+            if i == A[1]:
+                break
+        B[tx] = r[1] + r[2]"""
+    numbers, found = run(write_kernel(work))
+    assert found.tolist() == (3 * numbers).tolist()
+
+
+def test_an_array_that_all_threads_set_alike_makes_a_loop_of_the_block() -> None:
+    """Check a condition on an element of T.alloc_local, by copies of whole tiles in the loop."""
+    text = write_kernel("""n = T.alloc_local((1,), "int32")
+        part = T.alloc_shared((32,), "int32")
+        n[0] = 2
+        while n[0] >= 0:
+            T.copy(A[n[0] * 32], part)
+            T.copy(part, B[n[0] * 32])
+            n[0] -= 1""")
+    numbers, found = run(text)
+    assert found.tolist() == numbers.tolist()
+
+
 WAIT = """flag = T.alloc_shared((1,), "int32")
         seen = T.alloc_var("int32", 0)
         if tx == 0:
@@ -173,6 +199,29 @@ AMONG = """flag = T.alloc_shared((1,), "int32")
             flag[0] = 1"""
 
 
+LOCK = """lock = T.alloc_shared((1,), "int32")
+        taken = T.alloc_var("int32", 1)
+        if tx == 0:
+            lock[0] = 0
+        while taken != 0:
+            taken = T.atomic_add(lock[0], 1, return_prev=True)
+        B[tx] = 5
+        lock[0] = 0"""
+TICKETS = """drawn = T.alloc_shared((1,), "int32")
+        ticket = T.alloc_var("int32", 0)
+        if tx == 0:
+            drawn[0] = 0
+        while ticket < 200:
+            ticket = T.atomic_add(drawn[0], 1, return_prev=True)
+        B[tx] = drawn[0]"""
+
+
+def test_threads_may_draw_tickets_until_there_are_none() -> None:
+    """Check an atomic update that decides when a thread leaves, of what nothing else writes behind the loop."""
+    _, drawn = run(write_kernel(TICKETS))
+    assert (drawn >= 200).all()
+
+
 def test_what_the_thread_itself_writes_behind_its_loop_is_no_obstacle() -> None:
     build(write_kernel(WAIT.replace("BEHIND", OWN)))
 
@@ -181,6 +230,7 @@ def test_what_the_thread_itself_writes_behind_its_loop_is_no_obstacle() -> None:
     ("text", "message"),
     [
         (write_kernel(WAIT.replace("BEHIND", LATE)), "this `while` reads flag, and other threads"),
+        (write_kernel(LOCK), "this `while` reads lock, and other threads"),
         (write_kernel(AMONG), "this `while` reads flag, and other threads"),
         (ROLES.replace("if tx < 32:", "if tx < 64:").replace("threads=64", "threads=96"), "in a role must be the same"),
         (write_kernel("if tx > A[0]:\n            while True:\n                break"), "its condition never changes"),
@@ -189,7 +239,7 @@ def test_what_the_thread_itself_writes_behind_its_loop_is_no_obstacle() -> None:
             "`break` is under a condition on the thread",
         ),
     ],
-    ids=["waits for a later write", "waits among themselves", "role of two warps", "endless", "break"],
+    ids=["waits for a later write", "takes a lock", "waits among themselves", "role of two warps", "endless", "break"],
 )
 def test_what_is_refused(text: str, message: str) -> None:
     with pytest.raises(CompileError, match=message):

@@ -172,16 +172,26 @@ def mask_own_iterations(context: Context, bounds: LoopHeader, common: LoopHeader
 
 def unroll_register_loop(loop: tile.For) -> tile.For:
     """Return a serial loop of up to 64 iterations marked to be unrolled if its variable indexes a local array; others
-    as is. Registers cannot be addressed by a variable. Loops with tile operations are not marked.
+    as is. Registers cannot be addressed by a variable. Loops with tile operations, or left by `break`, are not marked.
     """
     stmts, trip_count = list(tile.walk_statements(loop.body)), get_static_trip_count(loop)
     is_short = trip_count is not None and trip_count <= MAX_UNROLLED_ITERATIONS
     if loop.kind != "serial" or not is_short or any(isinstance(s, tile.TileOp) for s in stmts):
         return loop
+    if _has_own_break(loop.body):
+        return loop
     accesses: list[tile.Store | tile.Load] = [s for s in stmts if isinstance(s, tile.Store)]
     accesses += _list_loads(loop.body)
     is_indexed = any(a.buffer.scope == "local" and _is_indexed_by(a.indices, loop.var) for a in accesses)
     return replace(loop, kind="unroll") if is_indexed else loop
+
+
+def _has_own_break(body: tuple[tile.Stmt, ...]) -> bool:
+    """Return whether these statements of a loop may leave it, rather than a loop inside it."""
+    return any(
+        isinstance(stmt, tile.Break) or (isinstance(stmt, tile.If) and _has_own_break((*stmt.then, *stmt.orelse)))
+        for stmt in body
+    )
 
 
 def _is_indexed_by(indices: tuple[tile.Expr, ...], var: tile.Var) -> bool:

@@ -38,7 +38,10 @@ def differs_by_thread(context: Context, node: ast.While) -> bool:
         return True
     with context.region("the condition", is_loop=True) as out:
         condition = _evaluate_condition(context, node)
-    return not out and isinstance(condition, EXPR_TYPES) and per_thread.is_varying(context, condition)
+    if out or not isinstance(condition, EXPR_TYPES) or not per_thread.is_varying(context, condition):
+        return False
+    per_thread.request_uniform_arrays(context, (condition,))  # the loop is one of the block where all set them alike
+    return True
 
 
 def elaborate_thread_while(context: Context, node: ast.While) -> None:
@@ -96,9 +99,11 @@ def refuse_waits_for_idle_threads(body: tuple[tile.Stmt, ...], loops: Mapping[Sp
             continue
         first = place if repeated_from < 0 else repeated_from
         inside = tuple(tile.walk_statements(stmt.body))
+        tried, behind = _find_tried(inside), place + len(inside)
         polled = _find_polled(inside) - {buffer for each in inside for buffer in _list_written(each)}
-        for other, conditions, _ in walk[first:]:
-            awaited = polled & set(_list_written(other)) if not loops[stmt.span] <= conditions else ()
+        for at, (other, conditions, _) in enumerate(walk[first:], first):
+            read = polled if place <= at <= behind else polled | tried
+            awaited = read & set(_list_written(other)) if not loops[stmt.span] <= conditions else ()
             if awaited:
                 name = min(buffer.name for buffer in awaited)
                 title = f"this `while` reads {name}, and other threads of the block may write it only behind the loop"
@@ -143,6 +148,33 @@ def _find_polled(inside: tuple[tile.Stmt, ...]) -> set[tile.Buffer]:
         if load.buffer.scope in ("shared", "global") and not moves:
             found.add(load.buffer)
     return found
+
+
+def _find_tried(inside: tuple[tile.Stmt, ...]) -> set[tile.Buffer]:
+    """Return the tensors and shared tiles whose old values, given by atomic updates in a loop of these statements,
+    decide whether a thread stays: it may try to take a lock.
+    """
+    calls = (call for s in inside if isinstance(s, tile.Bind) for call in tile.walk_expr(s.value))
+    votes = [call for call in calls if isinstance(call, tile.Call) and call.fn in ("vote_any", "block_or")]
+    needed = {part for vote in votes for part in _list_names(vote)}
+    known = 0
+    while known != len(needed):
+        known = len(needed)
+        for s in inside:
+            if isinstance(s, tile.Store) and s.buffer in needed:
+                needed |= {part for expr in (s.value, *s.indices) for part in _list_names(expr)}
+            elif isinstance(s, tile.Bind) and s.var in needed:
+                needed |= set(_list_names(s.value))
+    return {s.buffer for s in inside if isinstance(s, tile.Store) and s.previous in needed}
+
+
+def _list_names(expr: tile.Expr) -> Iterator[tile.Buffer | tile.Var]:
+    """Yield the buffers and variables that an expression reads."""
+    for part in tile.walk_expr(expr):
+        if isinstance(part, tile.Var):
+            yield part
+        elif isinstance(part, tile.Load):
+            yield part.buffer
 
 
 def _list_written(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
