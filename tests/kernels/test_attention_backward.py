@@ -32,9 +32,11 @@ def test_a_producer_loads(name: str) -> None:
 
 
 def test_groups_take_turns() -> None:
-    """The softmax of one runs under the products of the other."""
-    _, made = built(FOLDER / "backward_dkdv.tl", "sm_90a", **WIDE["backward_dkdv"])
+    """The softmax of one runs under the products of the other, unless the assembler then serialises these."""
+    _, made = built(FOLDER / "backward_dkdv.tl", "sm_90a", D=64)
     assert made.program.roles[0].ping_pong_barrier is not None
+    _, wide = built(FOLDER / "backward_dkdv.tl", "sm_90a", **WIDE["backward_dkdv"])
+    assert wide.program.roles[0].ping_pong_barrier is None
 
 
 @pytest.mark.parametrize("name", WIDE)

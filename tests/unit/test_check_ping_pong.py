@@ -22,9 +22,9 @@ REMARK = Remark("wgmma-serialised", "C7512", "products are serialized")
 
 @pytest.fixture(autouse=True)
 def forget_assembled() -> Iterator[None]:
-    assemble_cubin.assemble_ptx.cache_clear()
+    assemble_cubin._assemble_once.cache_clear()
     yield
-    assemble_cubin.assemble_ptx.cache_clear()
+    assemble_cubin._assemble_once.cache_clear()
 
 
 def build(name: str, **options: object) -> tuple[driver.Build, Observer]:

@@ -30,6 +30,8 @@ T.clc_try_cancel T.clc_is_canceled T.clc_get_first_ctaid_x T.clc_get_first_ctaid
 which blocks go on is the machine's; tests/kernels/test_launch_control.py
 T.dtype: known when the kernel is read; tests/unit/test_compile_time_names.py
 T.annotate_l2_hit_ratio T.annotate_restrict_buffers T.annotate_ws_schedule: nothing becomes of them but a warning
+T.WSSchedule T.WSRole T.WSPipeline T.WSScope T.WSSync T.WSSyncKind T.WSOpRef T.WSID T.ws_op: the same; \
+tests/kernels/test_schedule_descriptions.py
 """
 
 LEFT_OUT = {

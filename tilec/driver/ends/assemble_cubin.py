@@ -16,6 +16,7 @@ from tilec.ptx.assembled_cache import assemble_cached
 from tilec.ptx.assembler_level import choose_assembler_level
 from tilec.support.diagnostics import InternalError
 from tilec.support.options import CompileOptions
+from tilec.support.records import dataclass
 
 OUT_OF_REGISTERS = re.compile(r"\(C760[02]\)")
 """What ptxas says where the operands of one wgmma do not fit the registers of a thread: it cannot spill them."""
@@ -34,9 +35,25 @@ def assemble_cubin(file: FileState, observer: Observer) -> FileState:
     return file
 
 
-@lru_cache(maxsize=1)  # a file with one kernel is what the kernel was before
 def assemble_ptx(options: CompileOptions, target: str, ptx: str) -> AssemblerResult:
     """Assemble PTX for a target of ptxas by these options, or take the machine code from the cache."""
     level = choose_assembler_level(ptx, options.opt_level, options.assembler_level)
     folder = Path(options.cache_dir) if options.cache_dir is not None else None
-    return assemble_cached(ptx, target, folder, opt_level=level, afresh=options.solve_afresh)
+    return _assemble_once(_Request(ptx, target, folder, level, options.solve_afresh))
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What `assemble_cached` is asked for."""
+
+    ptx: str
+    target: str
+    folder: Path | None
+    level: int
+    is_afresh: bool
+
+
+@lru_cache(maxsize=1)
+def _assemble_once(asked: _Request) -> AssemblerResult:
+    """Return the assembled module; a file with one kernel is what the kernel alone was before."""
+    return assemble_cached(asked.ptx, asked.target, asked.folder, opt_level=asked.level, afresh=asked.is_afresh)
