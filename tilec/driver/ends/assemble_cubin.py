@@ -44,7 +44,7 @@ def assemble_ptx(options: CompileOptions, target: str, ptx: str) -> AssemblerRes
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What `assemble_cached` is asked for."""
+    """A request to `assemble_cached`."""
 
     ptx: str
     target: str
