@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import os
 import statistics
 import sys
 import zlib
@@ -339,7 +340,8 @@ def main(words: Sequence[str] | None = None) -> int:
         print(line)
     if given.json:
         rows = [asdict(one) for one in workloads]
-        given.json.write_text(json.dumps({"file": str(file), "workloads": rows}, indent=1) + "\n", encoding="utf-8")
+        name = os.path.relpath(file, gpu_cases.ROOT)  # the same on every machine
+        given.json.write_text(json.dumps({"file": name, "workloads": rows}, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -11,6 +11,7 @@ import itertools
 import math
 import operator
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -47,7 +48,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 @dataclass
-class Evaluator:
+class Evaluator(ABC):
     """A script, and what its names and expressions stand for. Who calls its functions is not known here."""
 
     tree: ast.Module
@@ -71,9 +72,9 @@ class Evaluator:
         self._depth = 0  # of functions whose value is computed
         self._loops = 0
 
+    @abstractmethod
     def known_in(self, function: ast.FunctionDef | None) -> dict[str, Any]:
         """Return what the names of the file stand for at its end, and those of a function in it at the function's."""
-        raise NotImplementedError
 
     # ---- statements --------------------------------------------------------------------------------------------------
 

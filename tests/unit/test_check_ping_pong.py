@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,9 +28,9 @@ def forget_assembled() -> Iterator[None]:
     assemble_cubin._assemble_once.cache_clear()
 
 
-def build(name: str, **options: object) -> tuple[driver.Build, Observer]:
+def build(name: str, **options: Any) -> tuple[driver.Build, Observer]:
     observer = Observer()
-    given = CompileOptions(target="sm_90a", **options)  # type: ignore[arg-type]
+    given = CompileOptions(target="sm_90a", **options)
     return driver.build_kernel(read_source(str(ATTENTION / f"{name}.tl")), given, observer), observer
 
 
@@ -73,3 +74,5 @@ def test_attention_backward_is_not_serialised() -> None:
     built, observer = build("backward_dkdv", defines=sizes)
     assert find_ping_pong(built).chosen == "no" and not built.entries[0].spill_store_bytes
     assert "wgmma-serialised" not in [warning.code for warning in observer.warnings]
+    again, _ = build("backward_dkdv", defines=sizes, schedule=built.trace)
+    assert again.ptx == built.ptx and find_ping_pong(again).why == "the given schedule has each statement once"

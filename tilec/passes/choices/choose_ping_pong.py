@@ -25,9 +25,11 @@ from tilec.passes.cost.model import PING_PONG_CYCLES
 from tilec.passes.loop.build_problem import LoopProblem, PingPongVariants, find_ping_pong_loops, loops_to_schedule
 from tilec.passes.loop.explain_loops import name_ping_pong_decision
 from tilec.passes.loop.ping_pong import CONTENDED_SLOT
+from tilec.passes.scheduling.schedule_loop import read_given_schedules
 from tilec.passes.state import KernelState
 from tilec.sched.lower_bounds.bounds import Bound, Bounds, Unschedulable, compute_bounds
 from tilec.sched.problem import Problem
+from tilec.sched.schedule import Schedule
 
 UNORDERED_CYCLES = 800
 """Cycles that ping-pong takes beyond the bound where another unit than the tensor cores binds: turns do not order that
@@ -46,7 +48,8 @@ def choose_ping_pong(state: KernelState) -> QuestionGenerator[KernelState]:
         return state
     options, loops, divided_loops = state.options, loops_to_schedule(state.assignment), []
     given = {"overlap": options.overlap, "store_role": options.epilogue_warp}
-    against = dict(state.search.withdrawn_choices).get("choose-ping-pong")
+    withdrawn = dict(state.search.withdrawn_choices).get("choose-ping-pong")
+    schedules = dict(zip((loop.var for loop in loops), read_given_schedules(options, len(loops)), strict=True))
     for loop, _, divided in find_ping_pong_loops(
         state.assignment, state.target, unlimited_smem=options.switches.unlimited_smem, **given
     ):
@@ -55,9 +58,20 @@ def choose_ping_pong(state: KernelState) -> QuestionGenerator[KernelState]:
             yield from ask_question(
                 make_ruled_question(what, "the command line", "--no-ping-pong", Candidate("no", lambda: state))
             )
-        elif (question := _ask_for_ping_pong(what, divided(), options.max_scheduled_ii, against)) is not None:
+            continue
+        division = divided()
+        against = withdrawn or _find_reason_of_schedule(division, schedules[loop.var])
+        if (question := _ask_for_ping_pong(what, division, options.max_scheduled_ii, against)) is not None:
             divided_loops.append((yield from ask_question(question)).value)
     return replace(state, search=replace(state.search, divided=tuple(divided_loops)))
+
+
+def _find_reason_of_schedule(division: PingPongVariants, given: Schedule | None) -> str | None:
+    """Return why a schedule given by a trace allows no turns: it has each statement once; None if it does not say."""
+    if given is None or division.ping_ponging is None:
+        return None
+    together, divided = len(division.together.problem.ops), len(division.ping_ponging.problem.ops)
+    return "the given schedule has each statement once" if len(given.start) == together < divided else None
 
 
 def _ask_for_ping_pong(
