@@ -55,3 +55,39 @@ def test_a_wait_that_depends_on_data_of_the_thread_is_refused() -> None:
     text = HANDED.replace("if tx == 32:", "if A[0, tx - 32] > 0:")
     with pytest.raises(CompileError, match="is under a condition on the thread"):
         build_kernel(SourceFile("kernel.tl", text), CompileOptions(target="sm_90a"), Observer())
+
+
+FLAG = f"""{HEAD}
+@T.prim_func
+def kernel(B: T.Tensor((64,), "int32")):
+    with T.Kernel(1, threads=64):
+        flag = T.alloc_shared((1,), "int32")
+        full = T.alloc_barrier([32])
+        tx = T.get_thread_binding()
+        if tx == 1:
+            flag[0] = 0
+        if tx < 32:
+            BEFORE
+            if tx == 0:
+                T.barrier_wait(full, 0)
+            BEHIND
+            B[tx] = 3
+        else:
+            seen = T.alloc_var("int32", 0)
+            while seen == 0:
+                seen = T.atomic_load(flag[0], memory_order="acquire")
+            T.barrier_arrive(full)
+            B[tx] = seen
+"""
+"""Two roles: the second arrives when it has seen the first's flag."""
+SET = "if tx == 1:\n                T.atomic_store(flag[0], 1, memory_order='release')"
+
+
+def test_a_flag_may_be_set_before_the_wait() -> None:
+    runs(FLAG.replace("BEFORE", SET).replace("BEHIND", "pass"), "sm_90a")
+
+
+def test_a_wait_for_a_flag_that_another_thread_sets_behind_it_is_refused() -> None:
+    text = FLAG.replace("BEFORE", "pass").replace("BEHIND", SET)
+    with pytest.raises(CompileError, match="and others write what a loop reads by themselves"):
+        build_kernel(SourceFile("kernel.tl", text), CompileOptions(target="sm_90a"), Observer())

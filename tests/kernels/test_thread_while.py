@@ -137,6 +137,19 @@ def test_a_loop_in_a_role_of_one_warp() -> None:
     assert counted.tolist() == [-(-int(n) // 3) for n in numbers]
 
 
+def test_elements_of_the_thread_itself_may_be_written_around_its_loop() -> None:
+    """Check a loop that counts in shared memory, and is done again by a loop around it."""
+    numbers, found = run(
+        write_kernel("""counted = T.alloc_shared((96,), "int32")
+        for k in T.serial(3):
+            counted[tx] = k
+            while counted[tx] < A[tx]:
+                counted[tx] += 2
+            B[tx] = counted[tx]""")
+    )
+    assert found.tolist() == [max(2, n + n % 2) for n in numbers.tolist()]
+
+
 def test_an_unrolled_loop_is_left_early() -> None:
     """Check that `break` out of T.unroll, whose iterations are a hint, leaves the loop."""
     work = """for i in T.unroll(8):
@@ -197,6 +210,12 @@ AMONG = """flag = T.alloc_shared((1,), "int32")
             pass
         if tx == 0:
             flag[0] = 1"""
+WRITTEN_WITHIN = """flag = T.alloc_shared((1,), "int32")
+        while flag[0] < 2 and tx > 0:
+            if tx == 5 and flag[0] == 0:
+                flag[0] = 1
+        if tx == 0:
+            flag[0] = 2"""
 
 
 LOCK = """lock = T.alloc_shared((1,), "int32")
@@ -232,6 +251,7 @@ def test_what_the_thread_itself_writes_behind_its_loop_is_no_obstacle() -> None:
         (write_kernel(WAIT.replace("BEHIND", LATE)), "this `while` reads flag, and other threads"),
         (write_kernel(LOCK), "this `while` reads lock, and other threads"),
         (write_kernel(AMONG), "this `while` reads flag, and other threads"),
+        (write_kernel(WRITTEN_WITHIN), "this `while` reads flag, and other threads"),
         (ROLES.replace("if tx < 32:", "if tx < 64:").replace("threads=64", "threads=96"), "in a role must be the same"),
         (write_kernel("if tx > A[0]:\n            while True:\n                break"), "its condition never changes"),
         (
@@ -239,7 +259,15 @@ def test_what_the_thread_itself_writes_behind_its_loop_is_no_obstacle() -> None:
             "`break` is under a condition on the thread",
         ),
     ],
-    ids=["waits for a later write", "takes a lock", "waits among themselves", "role of two warps", "endless", "break"],
+    ids=[
+        "waits for a later write",
+        "takes a lock",
+        "waits among themselves",
+        "also written within",
+        "role of two warps",
+        "endless",
+        "break",
+    ],
 )
 def test_what_is_refused(text: str, message: str) -> None:
     with pytest.raises(CompileError, match=message):

@@ -31,7 +31,7 @@ from tilec.frontend.sema.launch.pointers import (
     resolve_pointers,
 )
 from tilec.frontend.sema.loops.loop_headers import read_target_names
-from tilec.frontend.sema.loops.thread_while import refuse_waits_for_idle_threads
+from tilec.frontend.sema.loops.polling import refuse_waits_for_idle_threads
 from tilec.frontend.sema.operations.emitter_methods import refuse_other_uses
 from tilec.frontend.sema.operations.reducers import replace_reducers_by_parts
 from tilec.frontend.sema.recover import poison_names
@@ -137,7 +137,7 @@ def _build_kernel(
     statements, copies = replace_views(tuple(context.out), context.views, hints.tensors, context.unique)
     refuse_other_uses(context, statements)
     refuse_waits_for_idle_threads(statements, context.thread_whiles)
-    refuse_waits_for_own_threads(context)
+    refuse_waits_for_own_threads(context, statements)
     statements, buffers = replace_reducers_by_parts(statements, context.reducers, [*context.buffers, *copies])
     if uses_rank(statements):
         rank = build_block_rank(shape.block_vars, context.cluster)

@@ -5,15 +5,11 @@ longer holds does nothing in the others. A variable of each thread says whether 
 before each iteration whether any is: those of a block by a barrier that combines their answers, and those of a role of
 one warp by a vote.
 
-So a thread must not wait in such a loop for what another thread of the same block does behind it. A loop that reads
-what the kernel writes is refused, unless the writing is done before it or in it, or one thread does both.
+So a thread must not wait in such a loop for what another thread of the same block does behind it (`polling.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-
-from tilec.analysis.usage import find_writes
 from tilec.frontend.sema.context import Context, Mask
 from tilec.frontend.sema.expressions import evaluate
 from tilec.frontend.sema.statements import jumps, per_thread
@@ -24,8 +20,7 @@ from tilec.ir.groups import WARP_THREADS
 from tilec.ir.types import BOOL, INT32
 from tilec.ops.language import arithmetic
 from tilec.ops.language.values import EXPR_TYPES, Value
-from tilec.support.diagnostics import Label, raise_error
-from tilec.support.source import Span
+from tilec.support.diagnostics import raise_error
 
 _FIRST = (tile.int32_const(0),)
 
@@ -83,106 +78,6 @@ def elaborate_thread_while(context: Context, node: ast.While) -> None:
     if per_thread.count_reaching_threads(context) > 1 or context.thread_whiles.get(node.span, conditions) != conditions:
         conditions = frozenset({make_constant(False, BOOL)})
     context.thread_whiles[node.span] = conditions
-
-
-# ---- waiting for other threads ---------------------------------------------------------------------------------------
-
-
-def refuse_waits_for_idle_threads(body: tuple[tile.Stmt, ...], loops: Mapping[Span, frozenset[tile.Expr]]) -> None:
-    """Raise `thread-dependent` for a `while` of single threads that reads what others write later in the kernel.
-    `loops` has the conditions on the thread that runs each of these loops, by its place in the text; one that is never
-    met stands for several threads, of which one may wait for another. `body` is the kernel's.
-    """
-    walk = tuple(_walk_with_conditions(body, frozenset(), -1)) if loops else ()
-    for place, (stmt, _, repeated_from) in enumerate(walk):
-        if not isinstance(stmt, tile.While) or stmt.span not in loops:
-            continue
-        first = place if repeated_from < 0 else repeated_from
-        inside = tuple(tile.walk_statements(stmt.body))
-        tried, behind = _find_tried(inside), place + len(inside)
-        polled = _find_polled(inside) - {buffer for each in inside for buffer in _list_written(each)}
-        for at, (other, conditions, _) in enumerate(walk[first:], first):
-            read = polled if place <= at <= behind else polled | tried
-            awaited = read & set(_list_written(other)) if not loops[stmt.span] <= conditions else ()
-            if awaited:
-                name = min(buffer.name for buffer in awaited)
-                title = f"this `while` reads {name}, and other threads of the block may write it only behind the loop"
-                place_of_write = Label(other.span, "written here")
-                way_out = "let the threads that read it write it, or let all threads of the block run the loop alike"
-                note = "all threads stay in the loop until the last one leaves it"
-                raise_error("thread-dependent", title, stmt.span, note, secondary=(place_of_write,), help=way_out)
-
-
-def _walk_with_conditions(
-    body: tuple[tile.Stmt, ...], conditions: frozenset[tile.Expr], repeated_from: int, count: int = 0
-) -> Iterator[tuple[tile.Stmt, frozenset[tile.Expr], int]]:
-    """Yield each statement in the order of the text, with the conditions around it, and the place of the outermost loop
-    around it, or -1. `count` statements were yielded before.
-    """
-    for stmt in body:
-        yield stmt, conditions, repeated_from
-        count += 1
-        is_loop = isinstance(stmt, tile.For | tile.While)
-        outermost = count - 1 if is_loop and repeated_from < 0 else repeated_from
-        parts = (
-            ((stmt.then, {stmt.condition}), (stmt.orelse, {tile.Unary("not", stmt.condition, BOOL)}))
-            if (isinstance(stmt, tile.If))
-            else tuple((inner, set[tile.Expr]()) for inner in tile.nested_bodies(stmt))
-        )
-        for inner, added in parts:
-            for entry in _walk_with_conditions(inner, conditions | added, outermost, count):
-                yield entry
-                count += 1
-
-
-def _find_polled(inside: tuple[tile.Stmt, ...]) -> set[tile.Buffer]:
-    """Return the tensors and shared tiles that a loop of these statements reads atomically, or at a place that does not
-    change in it.
-    """
-    changed = {s.buffer for s in inside if isinstance(s, tile.Store)}
-    bound = {s.var for s in inside if isinstance(s, tile.Bind)}
-    found = {s.buffer for s in inside if isinstance(s, tile.Store) and s.atomic == "load"}
-    for load in (load for stmt in inside for load in tile.walk_loads(stmt)):
-        parts = [part for index in load.indices for part in tile.walk_expr(index)]
-        moves = any(part in bound or (isinstance(part, tile.Load) and part.buffer in changed) for part in parts)
-        if load.buffer.scope in ("shared", "global") and not moves:
-            found.add(load.buffer)
-    return found
-
-
-def _find_tried(inside: tuple[tile.Stmt, ...]) -> set[tile.Buffer]:
-    """Return the tensors and shared tiles whose old values, given by atomic updates in a loop of these statements,
-    decide whether a thread stays: it may try to take a lock.
-    """
-    calls = (call for s in inside if isinstance(s, tile.Bind) for call in tile.walk_expr(s.value))
-    votes = [call for call in calls if isinstance(call, tile.Call) and call.fn in ("vote_any", "block_or")]
-    needed = {part for vote in votes for part in _list_names(vote)}
-    known = 0
-    while known != len(needed):
-        known = len(needed)
-        for s in inside:
-            if isinstance(s, tile.Store) and s.buffer in needed:
-                needed |= {part for expr in (s.value, *s.indices) for part in _list_names(expr)}
-            elif isinstance(s, tile.Bind) and s.var in needed:
-                needed |= set(_list_names(s.value))
-    return {s.buffer for s in inside if isinstance(s, tile.Store) and s.previous in needed}
-
-
-def _list_names(expr: tile.Expr) -> Iterator[tile.Buffer | tile.Var]:
-    """Yield the buffers and variables that an expression reads."""
-    for part in tile.walk_expr(expr):
-        if isinstance(part, tile.Var):
-            yield part
-        elif isinstance(part, tile.Load):
-            yield part.buffer
-
-
-def _list_written(stmt: tile.Stmt) -> Iterator[tile.Buffer]:
-    """Yield the buffers that a statement itself writes, without those nested in it."""
-    if isinstance(stmt, tile.Store) and stmt.atomic != "load":
-        yield stmt.buffer
-    elif isinstance(stmt, tile.TileOp):
-        yield from find_writes(stmt)
 
 
 # ---- parts of the loop -----------------------------------------------------------------------------------------------

@@ -1,19 +1,26 @@
 """Waits for a barrier under a condition on the thread, as `if tx == 0:` in a role of 32 threads or more.
 
 A role runs its statements together, so all of its threads wait where one of them would. They wait in vain where another
-of them would do in the meantime what the wait needs: so all arrivals of the role must be those of the waiting threads,
-or of all its threads.
+of them would do in the meantime what the wait needs: so the threads that wait must take part in all arrivals of the
+role, and in all its writes to what a loop polls.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 from tilec.frontend.sema.context import Context, PartialSynchronisation
+from tilec.frontend.sema.loops.polling import Visit, find_polled, walk_with_conditions
 from tilec.frontend.sema.statements import per_thread
 from tilec.ir import tile
+from tilec.ir.expr import make_constant
 from tilec.ir.groups import WARP_THREADS
+from tilec.ir.types import BOOL
 from tilec.ops.synchronisation.barriers import AwaitBarrier
 from tilec.rewriting.fold_constants import fold_expr
 from tilec.support.diagnostics import Label, raise_error
+from tilec.support.source import Span
 
 
 def find_wait_condition(context: Context, op: tile.TileOp) -> tile.Expr | None:
@@ -36,20 +43,57 @@ def record_partial_synchronisation(context: Context, op: tile.TileOp) -> None:
         context.partial_synchronisations.append(PartialSynchronisation(role, condition, op))
 
 
-def refuse_waits_for_own_threads(context: Context) -> None:
-    """Raise `thread-dependent` for a wait of some threads of a role, others of which arrive at a barrier alone."""
+class _Signal(NamedTuple):
+    """A statement by which some threads let others go on: the condition under which a thread does it, words for what it
+    does, and its place in the text.
+    """
+
+    condition: tile.Expr
+    deed: str
+    span: Span
+
+
+def refuse_waits_for_own_threads(context: Context, body: tuple[tile.Stmt, ...]) -> None:
+    """Raise `thread-dependent` for a wait of some threads of a role, behind which others arrive at a barrier alone, or
+    write alone what a loop polls. `body` is the kernel's.
+    """
     waits = [each for each in context.partial_synchronisations if isinstance(each.op, AwaitBarrier)]
+    walk = tuple(walk_with_conditions(body, frozenset(), -1)) if waits else ()
     for wait in waits:
         low, high = _list_threads(wait.role) if wait.role else context.ranges[tile.THREAD.name]
-        waiting = [thread for thread in range(low, high + 1) if _may_run(wait.condition, thread)]
-        for other in context.partial_synchronisations:
-            if other.role != wait.role or isinstance(other.op, AwaitBarrier):
-                continue
-            if not all(_may_run(other.condition, thread) for thread in waiting):
-                title = "all threads of a role wait here, though only some ask for it, and others arrive by themselves"
-                place = Label(other.op.span, "arrives for other threads")
-                way_out = "let the thread that waits arrive as well, or give each of them a warp of its own"
+        waiting = {thread for thread in range(low, high + 1) if _may_run(wait.condition, thread)}
+        begins = [at if loop < 0 else loop for at, (stmt, _, loop) in enumerate(walk) if stmt.span == wait.op.span]
+        later = walk[min(begins, default=0) :]
+        for signal in _find_signals(context, walk, later):
+            signalling = {thread for thread in range(low, high + 1) if _may_run(signal.condition, thread)}
+            if signalling and not waiting <= signalling:
+                title = (
+                    "all threads of a role wait here, though only some ask for it, "
+                    f"and others {signal.deed} by themselves"
+                )
+                place = Label(signal.span, "done for other threads")
+                way_out = "let the thread that waits do it as well, or give each of them a warp of its own"
                 raise_error("thread-dependent", title, wait.op.span, secondary=(place,), help=way_out)
+
+
+def _find_signals(context: Context, walk: tuple[Visit, ...], later: tuple[Visit, ...]) -> Iterator[_Signal]:
+    """Find the signals of single threads among the later ones of a kernel's statements."""
+    spans = {stmt.span for stmt, _, _ in later}
+    for each in context.partial_synchronisations:
+        if not isinstance(each.op, AwaitBarrier) and each.op.span in spans:
+            first, last = _list_threads(each.role) if each.role else context.ranges[tile.THREAD.name]
+            among = tile.Binary("and", _compare("ge", first), _compare("le", last), BOOL)
+            yield _Signal(tile.Binary("and", among, each.condition, BOOL), "arrive", each.op.span)
+    loops = [tuple(tile.walk_statements(stmt.body)) for stmt, _, _ in walk if isinstance(stmt, tile.While)]
+    polled = {buffer for inside in loops for buffer in find_polled(inside)}
+    for stmt, conditions, _ in later:
+        if isinstance(stmt, tile.Store) and stmt.atomic != "load" and stmt.buffer in polled:
+            condition = per_thread.join_conditions(conditions) or make_constant(True, BOOL)
+            yield _Signal(condition, "write what a loop reads", stmt.span)
+
+
+def _compare(op: str, number: int) -> tile.Expr:
+    return tile.Binary(op, tile.THREAD, tile.int32_const(number), BOOL)
 
 
 def _list_threads(role: range) -> tuple[int, int]:
@@ -59,5 +103,6 @@ def _list_threads(role: range) -> tuple[int, int]:
 
 def _may_run(condition: tile.Expr, thread: int) -> bool:
     """Return whether a condition may hold for a thread."""
-    folded = fold_expr(tile.substitute_variables(condition, {tile.THREAD: tile.int32_const(thread)}))
+    places = {tile.THREAD: tile.int32_const(thread), tile.BLOCK_WARP: tile.int32_const(thread // WARP_THREADS)}
+    folded = fold_expr(tile.substitute_variables(condition, places))
     return not isinstance(folded, tile.Const) or bool(folded.value)
