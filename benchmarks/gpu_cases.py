@@ -15,6 +15,7 @@ sources, is kept: a run that was interrupted goes on.
 from __future__ import annotations
 
 import argparse
+import ast
 import fnmatch
 import gzip
 import hashlib
@@ -478,11 +479,17 @@ def build_form(file: Path, words: str, constants: Mapping[str, Any]) -> driver.B
     return driver.build_kernel(source, options_of(words, constants), driver.Observer())
 
 
+def digest_text(file: Path) -> str:
+    """Return a hash of a kernel's text, which comments and spaces do not change."""
+    return hashlib.sha256(ast.dump(ast.parse(file.read_text(encoding="utf-8"))).encode()).hexdigest()[:12]
+
+
 def write_variants(folder: Path, one: Mapping[str, Any], made: Mapping[str, driver.Build]) -> Case:
     """Write the builds of a workload by their labels, and return their case."""
     parameters = {
-        "kernel": one["kernel"], "constants": one["constants"], "labels": list(made), "work": one["work"],
-        "unit": one["unit"], "recipes": gpu_inputs.recipes(one["kernel"], one["constants"]),
+        "kernel": one["kernel"], "text": digest_text(ROOT / one["kernel"]), "constants": one["constants"],
+        "labels": list(made), "work": one["work"], "unit": one["unit"],
+        "recipes": gpu_inputs.recipes(one["kernel"], one["constants"]),
         "scalars": dict(gpu_inputs.SCALARS.get(one["kernel"], {})),
         "decided": {label: describe_decisions(built) for label, built in made.items()},
     }  # fmt: skip

@@ -68,11 +68,13 @@ class Variant:
 
 @dataclass(frozen=True)
 class Workload:
-    """A measured kernel. `decided` is the variant with today's decisions: None where none was measured."""
+    """A measured kernel. `decided` is the variant with today's decisions: None where none was measured, or where the
+    kernel's text is another one today (`is_same`)."""
 
     name: str
     kernel: str
     today: Mapping[str, str]
+    is_same: bool
     variants: tuple[Variant, ...]
     decided: Variant | None
 
@@ -156,19 +158,25 @@ def list_measured(case: Mapping[str, Any]) -> dict[str, float]:
 
 def read_workload(case: Mapping[str, Any], compiled: Mapping[str, tuple[dict[str, str], float] | None]) -> Workload:
     """Put together what was measured of a case and what the compiler decides and predicts today."""
-    found = []
+    found, is_same = [], is_text_measured(case)
     for label, measured in list_measured(case).items():
         now = compiled[label]
         decisions = recorded_decisions(case, label)
         if decisions is None:
             decisions = {} if now is None else now[0]
-        predicted = None if now is None or now[0] != decisions else now[1]
+        predicted = None if now is None or now[0] != decisions or not is_same else now[1]
         found.append(Variant(label, decisions, measured, predicted))
     base = compiled[BASE]
     assert base is not None, f"{case['name']} does not compile"
-    alike = [one for one in found if one.is_decision and one.decisions == base[0]]
+    alike = [one for one in found if is_same and one.is_decision and one.decisions == base[0]]
     decided = replace(alike[0], predicted=base[1]) if alike else None
-    return Workload(case["name"], find_kernel(case)[0], base[0], tuple(found), decided)
+    return Workload(case["name"], find_kernel(case)[0], base[0], is_same, tuple(found), decided)
+
+
+def is_text_measured(case: Mapping[str, Any]) -> bool:
+    """Return whether the kernel of a case has the text with which it was measured; True where that was not recorded."""
+    held = case if "kernel" in case else case["parameters"]
+    return "text" not in held or held["text"] == gpu_cases.digest_text(gpu_cases.ROOT / held["kernel"])
 
 
 def recorded_decisions(case: Mapping[str, Any], label: str) -> dict[str, str] | None:
@@ -261,6 +269,8 @@ def list_lines(workloads: Sequence[Workload]) -> Iterator[str]:
 
 def describe_unmatched(workload: Workload) -> str:
     """Return where today's decisions differ from those of the measured variant that is nearest to them."""
+    if not workload.is_same:
+        return "the kernel's text is another one today"
     pairs = {one.label: list_changes(one.decisions, workload.today) for one in workload.variants if one.is_decision}
     nearest = min(pairs, key=lambda label: len(pairs[label]))
     return f"{nearest}, but {'; '.join(pairs[nearest])}"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tilec.driver.build import build_kernel
-from tilec.driver.ends import assemble_cubin
 from tilec.driver.observer import Observer
+from tilec.passes.assembled import assemble_ptx as assembling
 from tilec.ptx import assemble as assembler, assembler_level
 from tilec.ptx.assembler_level import MAX_CONSECUTIVE_WAITS, count_consecutive_waits
 from tilec.support.diagnostics import Diagnostic
@@ -43,7 +43,7 @@ def levels(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(assembler, "assemble_module", noted)
     monkeypatch.setattr(assembler_level, "MAX_CONSECUTIVE_WAITS", 3)
-    assemble_cubin._assemble_once.cache_clear()
+    assembling._assemble_once.cache_clear()
     return asked
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from tilec.driver import build as driver
-from tilec.driver.ends import assemble_cubin, check_ping_pong
+from tilec.driver.ends import check_ping_pong
 from tilec.driver.observer import Observer
+from tilec.passes.assembled import assemble_ptx as assembling
 from tilec.ptx.assemble import AssemblerResult, Remark
 from tilec.sched.decision import Decision
 from tilec.support.files import read_source
@@ -23,9 +24,9 @@ REMARK = Remark("wgmma-serialised", "C7512", "products are serialized")
 
 @pytest.fixture(autouse=True)
 def forget_assembled() -> Iterator[None]:
-    assemble_cubin._assemble_once.cache_clear()
+    assembling._assemble_once.cache_clear()
     yield
-    assemble_cubin._assemble_once.cache_clear()
+    assembling._assemble_once.cache_clear()
 
 
 def build(name: str, **options: Any) -> tuple[driver.Build, Observer]:
@@ -46,7 +47,7 @@ def test_turns_are_taken_back_once_and_leave_no_warnings(monkeypatch: pytest.Mon
 
     def assemble(options: CompileOptions, target: str, ptx: str) -> AssemblerResult:
         asked.append(ptx)
-        made = assemble_cubin.assemble_ptx(options, target, ptx)
+        made = assembling.assemble_ptx(options, target, ptx)
         return replace(made, remarks=(*made.remarks, REMARK))
 
     monkeypatch.setattr(check_ping_pong, "assemble_ptx", assemble)
@@ -61,9 +62,9 @@ def test_turns_are_taken_back_once_and_leave_no_warnings(monkeypatch: pytest.Mon
 
 def test_what_is_checked_is_not_assembled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
-    assemble = assemble_cubin.assemble_cached
+    assemble = assembling.assemble_cached
     monkeypatch.setattr(
-        assemble_cubin, "assemble_cached", lambda ptx, *rest, **named: made.append(ptx) or assemble(ptx, *rest, **named)
+        assembling, "assemble_cached", lambda ptx, *rest, **named: made.append(ptx) or assemble(ptx, *rest, **named)
     )
     built, _ = build("gqa")
     assert made == [built.ptx]

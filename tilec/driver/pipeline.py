@@ -165,7 +165,7 @@ _ROLE_CHECK_NAMES = ("check_role_registers", "check_stage_counts", "check_barrie
 _ROLE_CHECKS = tuple(f"explicit_roles.{name}" for name in _ROLE_CHECK_NAMES)
 _LAUNCH_DECISIONS = ("programmatic dependent launch",)
 _OCCUPANCY = ("--no-stages-by-occupancy",)
-_WARP_DECISIONS = ("consumer warpgroups", "loads", "arrivals", "product")
+_WARP_DECISIONS = ("consumer warpgroups", "arrivals", "product")
 _ENDS, _LINTS, _REWRITING, _ANALYSIS, _LOWER = "driver.ends", "driver.lints", "rewriting", "analysis", "passes.lower"
 _LAYOUT, _MEMORY, _LOOP, _GRID = "passes.layout", "passes.memory", "passes.loop", "passes.grid"
 _ROLES, _CHOICES, _SCHEDULING = "passes.explicit_roles", "passes.choices", "passes.scheduling"
@@ -239,6 +239,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
         switches=("--pipeline-strategy",),
         when=_MAY_ORDER_ITERATIONS,
     ),
+    Choice("choose-loads", decides=("loads",), switches=("--no-tma-loads",)),
     Choice("choose-ping-pong", decides=("ping-pong",), switches=("--no-ping-pong",)),
     Pass("build-problems", _SCHEDULING, gives="problem", writes=_STATE, checks=True),
     Choice("choose-epilogue-warp", decides=("epilogue warp",), switches=("--no-epilogue-warp",)),

@@ -294,7 +294,7 @@ class CompileOptions:
 
     tma_loads: bool = option_field(
         True, "--tma-loads", "Load by TMA in loops without a producer warp.",
-        default_text="yes, where wgmma takes the tiles", tuned=True,
+        default_text="yes, where wgmma takes the tiles and it pays", tuned=True,
     )  # fmt: skip
     """Without, such loops load by cp.async."""
 

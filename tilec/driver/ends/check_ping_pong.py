@@ -6,7 +6,7 @@ turns, 775 µs without turns. No estimate of registers is as good as what ptxas 
 
 from __future__ import annotations
 
-from tilec.driver.ends.assemble_cubin import assemble_ptx
+from tilec.passes.assembled.assemble_ptx import assemble_ptx
 from tilec.passes.loop.explain_loops import is_ping_pong_decision
 from tilec.passes.state import ChoiceWithdrawn, KernelState
 from tilec.ptx.names import separate_parameters

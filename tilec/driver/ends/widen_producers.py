@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilec.driver.ends.assemble_cubin import assemble_ptx
 from tilec.driver.observer import Observer
 from tilec.ir.groups import WARPGROUP_THREADS
+from tilec.passes.assembled.assemble_ptx import assemble_ptx
 from tilec.passes.loop.pools import PRODUCER_REGISTERS, compute_register_split
 from tilec.passes.state import FileState, KernelState
 from tilec.ptx.module import Imm, Instruction, Item, Module

@@ -70,9 +70,9 @@ class MinBlocks:
 CLUSTER_RANK = Var("%rank")
 """The block's rank in its cluster, x fastest: a block index of kernels that ask for it."""
 
-KernelOption = Literal["fast-math", "serial", "unspecialised", "without-tma"]
-"""Use approximate functions; run pipelined loops one iteration after the other; do not specialise warps; do not copy by
-TMA."""
+KernelOption = Literal["fast-math", "serial", "thread-loads", "unspecialised", "without-tma"]
+"""Use approximate functions; run pipelined loops one iteration after the other; load by all threads where there is no
+producer; do not specialise warps; do not copy by TMA."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec.passes.assembled.machine_code import LoopCode, find_block_code, find_loop_codes, select_slowest_roles
@@ -62,20 +61,18 @@ def report_assembled_kernel(
 
 
 def predict_emitted_kernel(work: KernelState) -> int | None:
-    """Assemble a kernel that has been emitted, and return its predicted cycles; None where its grid is known at launch
-    only."""
+    """Assemble a kernel that has been emitted, for as many blocks of a multiprocessor as it will be, and return its
+    predicted cycles; None where its grid is known at launch only."""
     from tilec.ir.manifest import manifests_in_module
-    from tilec.ptx.assembled_cache import assemble_cached
-    from tilec.ptx.assembler_level import choose_assembler_level
+    from tilec.passes.assembled.fit_blocks import fit_blocks
     from tilec.ptx.text import print_module
 
-    options, ptx = work.options, print_module(work.module)
     (manifest,) = manifests_in_module(work.module)
     if not all(isinstance(size, int) for size in manifest.grid):
         return None
-    level = choose_assembler_level(ptx, options.opt_level, options.assembler_level)
-    folder = Path(options.cache_dir) if options.cache_dir is not None else None
-    made = assemble_cached(ptx, work.module.target, folder, opt_level=level, afresh=options.solve_afresh)
+    stated = (work.kernel.name,) if work.kernel.min_blocks else ()
+    fitted = fit_blocks(work.module, work.target, work.options, stated)
+    ptx, made = print_module(fitted.module), fitted.assembled
     codes = find_loop_codes([work], ptx, made.cubin, work.source)
     kernel = AssembledKernel(work, manifest, ptx, made.cubin, made.entries[0].registers, codes)
     report = report_assembled_kernel(kernel, manifest.blocks({}), {}, None)

@@ -64,11 +64,10 @@ MIN_CACHE_LOAD, MIN_CACHE_LOAD_ONE_WAVE = Fraction(3, 4), Fraction(3, 2)
 simulate`, at 0.94 attention takes a tenth less in pairs, or a twenty-fifth (flash_attention.tl, attention/gqa.tl);
 FlashAttention-3 has pairs there too. A single wave of a product at 0.9 takes a hundredth more, one at 1.8 a seventh
 less (gemm.tl, gemm/swiglu.tl); on an H200 one at 1.4 takes a seventh more (gemm.tl, 512×3072×768)."""
-LEAST_GAIN = Fraction(1, 10)
-"""The fraction of the time that loads of pairs have to save: blocks of a pair wait for each other, and products are
-predicted no better. On an H200 the one kernel for which the model predicts more of two 128 x 64 blocks a multiprocessor
-gains 14 %, and those for which it predicts less 1 % at best, and lose up to 9 % (benchmarks/results/h200-2026-11-27).
-"""
+LEAST_GAIN = Fraction(1, 20)
+"""The fraction of the time that loads of pairs have to save, beside their waiting for each other. On an H200 the one
+kernel for which the model predicts more, of two 128 x 64 blocks a multiprocessor, gains 14 %, and those for which it
+predicts less 1 % at best, and lose up to 9 % (benchmarks/results/h200-2026-11-27)."""
 LEAST_PRODUCT_GAIN = Fraction(1, 20)
 """The fraction of the interval that products of pairs have to save."""
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from tilec.analysis.rings import find_pipelined_loops
-from tilec.ir.tile import walk_statements
+from tilec.ir.tile import KernelOption, walk_statements
 from tilec.ops.products.gemm import Gemm
 from tilec.passes.choices.choose_roles import MIN_ROUNDS
 from tilec.passes.choices.choose_stages_by_occupancy import count_fitting_blocks, report_planned_kernel
@@ -26,6 +26,7 @@ LEAST_GAIN = Fraction(1, 10)
 MOST_LOSS = Fraction(1, 10)
 """By how much one iteration after the other may be slower before anything is assembled. For the H200's mamba chunk scan
 the model says 3 % slower then, and 19 % faster by its machine code; measured are 15 %."""
+_LAST_ROW = "choose-subtile"
 _ONE_BY_ONE = "one after the other"
 _RECORDED = re.compile(rf'"what": "iterations",\s*"chosen": "{_ONE_BY_ONE}"')
 """The decision in the text of a trace."""
@@ -40,7 +41,7 @@ def choose_iterations(state: KernelState, explore: Explorer) -> Question[KernelS
         return _follow_trace(state, state.search.before_layouts, state.options.schedule, explore)
     if not _may_be_faster(state):
         return None
-    serial = _lay_out_serially(state.search.before_layouts, explore)
+    serial = lay_out_as_asked(state.search.before_layouts, "serial", explore, _LAST_ROW)
     if serial is None:
         return None
     blocks, room = (count_fitting_blocks(each)["shared memory"] for each in (state, serial))
@@ -75,7 +76,7 @@ def _follow_trace(
     """Ask for one iteration after the other if a trace's text records that decision; None if it does not."""
     if state.assignment.form != "unspecialised" or _RECORDED.search(trace) is None:
         return None
-    serial = _lay_out_serially(before, explore)
+    serial = lay_out_as_asked(before, "serial", explore, _LAST_ROW)
     if serial is None:
         return None
     one_by_one = Candidate(_ONE_BY_ONE, lambda: serial)
@@ -102,12 +103,12 @@ def _may_be_faster(state: KernelState) -> bool:
     return report.at(report.limits) < (1 - LEAST_GAIN) * report.at(report.predicted)
 
 
-def _lay_out_serially(before: KernelState, explore: Explorer) -> KernelState | None:
-    """Return the kernel whose loops take one iteration after the other, with layouts and decisions; None if there is no
-    such kernel."""
-    kernel = replace(before.kernel, asks=tuple(sorted({*before.kernel.asks, "serial"})))
+def lay_out_as_asked(before: KernelState, ask: KernelOption, explore: Explorer, last: str) -> KernelState | None:
+    """Return the kernel that asks for one option more, from its layouts to the row `last`, with the decisions on the
+    way; None if there is no such kernel. It is the state `before` its layouts."""
+    kernel = replace(before.kernel, asks=tuple(sorted({*before.kernel.asks, ask})))
     try:
-        made = explore(replace(before, kernel=kernel, layouts=None), "choose-subtile")
+        made = explore(replace(before, kernel=kernel, layouts=None), last)
     except CompileError:
         return None
     decisions = {decision.what: decision for decision in made.decisions}  # those of rows that ran again count once

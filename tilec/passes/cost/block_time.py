@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 
 from tilec.ir.tile import For
 from tilec.passes.cost.kernel import (
@@ -28,6 +29,11 @@ and one with tensor maps take."""
 CLUSTER_START = 500
 """Cycles that the blocks of a cluster wait for each other before they load and before they end. A guess: kernels whose
 clusters share nothing are 4 to 14 % slower by them where a block takes some thousand cycles, else as fast."""
+
+PAIR_WAIT = Fraction(1, 16)
+"""The part of its loops' time that a block waits for the others that load tiles with it. On an H200 pairs that load
+together take 1.03 times as long as blocks alone in the mean of 44 variants of 21 kernels, 0.92 at best, 1.16 at worst
+(benchmarks/results/h200-2026-11-28, rows that are not held out), though they ask for a quarter of the bytes less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,8 @@ class BlockTimer:
         around a block's loops hide behind other blocks' waits, but not behind their computing.
         """
         loops = sum(times * count_loop(loop, trip_count, neighbours) for loop, trip_count, times in block.loops)
+        if self.walk.loads_together:
+            loops += int(loops * PAIR_WAIT)
         computing = self.count_computing_cycles(block, neighbours)
         return self.start_cycles + max(block.around + loops - self._count_hidden_cycles(block), computing)
 

@@ -162,6 +162,13 @@ class BlockWalk:
         return self.blocks[path]
 
     @cached_property
+    def loads_together(self) -> bool:
+        """Whether the blocks of a cluster load tiles together."""
+        cluster = self.assignment.kernel.cluster
+        statements = tile.walk_statements(self.assignment.kernel.body) if cluster.blocks > 1 else ()
+        return any(self.count_loading_blocks(stmt) > 1 for stmt in statements)
+
+    @cached_property
     def role_walks(self) -> list[BlockWalk]:
         """The walks through the roles of the kernel's author."""
         sizes = {var.name: size for var, size in self.sizes.items()}
@@ -350,7 +357,7 @@ class BlockWalk:
         # Warps go on after issuing an asynchronous statement; otherwise when the slowest unit is done.
         issue = issue if begun or not total else max(total.values())
         together = self.count_loading_blocks(stmt)
-        return StatementPrice(cycles + after, issue, loaded * (together + 1) // (2 * together), total)
+        return StatementPrice(cycles + after, issue, loaded * (3 * together + 1) // (4 * together), total)
 
     def count_cycles(self, stmt: tile.Stmt, price: StatementPrice) -> int:
         """Return the cycles from the beginning of a statement to that of the next one: until its result is there."""
@@ -358,7 +365,7 @@ class BlockWalk:
 
     def count_loading_blocks(self, stmt: tile.Stmt) -> int:
         """Return how many blocks load the tile together. Each reads its share, but every byte still goes to each of
-        them: on an H200 pairs are worth about half of the reads that they save."""
+        them: on an H200 pairs are worth about a quarter of the reads that they save."""
         axes = stmt.multicast if isinstance(stmt, Copy) else ""
         return count_multicast_blocks(self.assignment.kernel.cluster.extents, axes)
 

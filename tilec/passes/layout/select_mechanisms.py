@@ -90,7 +90,8 @@ def select_mechanisms(
     """Choose the kernel's form and the mechanism of copies and products; `tma_loads` allows TMA without a producer.
     Records the error of an impossible operation."""
     form = _choose_form(kernel, target, strategy, mistakes)
-    selector = _MechanismSelector(kernel, target, form.form, switches, mistakes, tma_loads and target.has("tma"))
+    tma_loads = tma_loads and "thread-loads" not in kernel.asks and target.has("tma")
+    selector = _MechanismSelector(kernel, target, form.form, switches, mistakes, tma_loads)
     return _apply_selector(selector, form)
 
 

@@ -16,9 +16,9 @@ from tilec.target.table import Target
 
 
 def explain_warps(assignment: LayoutAssignment, target: Target, options: CompileOptions) -> Iterator[Decision]:
-    """Report as decisions how many warpgroups compute, which threads load, and which instructions products use."""
+    """Report as decisions how many warpgroups compute, which threads arrive, and which instructions products use."""
     yield from _explain_consumer_warpgroups(assignment, options)
-    yield from _explain_loads(assignment, options)
+    yield from _explain_arrivals(assignment, options)
     yield from _explain_products(assignment, target)
 
 
@@ -34,12 +34,8 @@ def _explain_consumer_warpgroups(assignment: LayoutAssignment, options: CompileO
             yield Decision("consumer warpgroups", chosen, "the command line", why)
 
 
-def _explain_loads(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
-    """Yield the decisions which threads load where no role does, and whether each thread arrives at barriers."""
-    if assignment.has_one_loader:
-        yield Decision("loads", "by TMA", "the compiler", "one thread issues all loads of wgmma operands")
-    elif assignment.form != "warp_specialised" and not options.tma_loads:
-        yield Decision("loads", "by all threads", "the command line", "--no-tma-loads")
+def _explain_arrivals(assignment: LayoutAssignment, options: CompileOptions) -> Iterator[Decision]:
+    """Yield the decision that each thread arrives at barriers."""
     if (assignment.has_one_loader or assignment.form == "warp_specialised") and options.arrivals == "thread":
         yield Decision("arrivals", "each thread", "the command line", "--arrivals thread")
 

@@ -82,18 +82,17 @@ def _find_signals(context: Context, walk: tuple[Visit, ...], later: tuple[Visit,
     for each in context.partial_synchronisations:
         if not isinstance(each.op, AwaitBarrier) and each.op.span in spans:
             first, last = _list_threads(each.role) if each.role else context.ranges[tile.THREAD.name]
-            among = tile.Binary("and", _compare("ge", first), _compare("le", last), BOOL)
-            yield _Signal(tile.Binary("and", among, each.condition, BOOL), "arrive", each.op.span)
+            from_first = tile.Binary("ge", tile.THREAD, tile.int32_const(first), BOOL)
+            to_last = tile.Binary("le", tile.THREAD, tile.int32_const(last), BOOL)
+            condition = per_thread.join_conditions((from_first, to_last, each.condition))
+            assert condition is not None, "it joins three"
+            yield _Signal(condition, "arrive", each.op.span)
     loops = [tuple(tile.walk_statements(stmt.body)) for stmt, _, _ in walk if isinstance(stmt, tile.While)]
     polled = {buffer for inside in loops for buffer in find_polled(inside)}
     for stmt, conditions, _ in later:
         if isinstance(stmt, tile.Store) and stmt.atomic != "load" and stmt.buffer in polled:
             condition = per_thread.join_conditions(conditions) or make_constant(True, BOOL)
             yield _Signal(condition, "write what a loop reads", stmt.span)
-
-
-def _compare(op: str, number: int) -> tile.Expr:
-    return tile.Binary(op, tile.THREAD, tile.int32_const(number), BOOL)
 
 
 def _list_threads(role: range) -> tuple[int, int]:
