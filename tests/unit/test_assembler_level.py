@@ -8,8 +8,7 @@ import pytest
 
 from tilec.driver.build import build_kernel
 from tilec.driver.observer import Observer
-from tilec.passes.assembled import assemble_ptx as assembling
-from tilec.ptx import assemble as assembler, assembler_level
+from tilec.ptx import assemble as assembler, assembled_cache as assembling, assembler_level
 from tilec.ptx.assembler_level import MAX_CONSECUTIVE_WAITS, count_consecutive_waits
 from tilec.support.diagnostics import Diagnostic
 from tilec.support.options import CompileOptions

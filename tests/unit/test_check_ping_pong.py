@@ -12,7 +12,7 @@ import pytest
 from tilec.driver import build as driver
 from tilec.driver.ends import check_ping_pong
 from tilec.driver.observer import Observer
-from tilec.passes.assembled import assemble_ptx as assembling
+from tilec.ptx import assembled_cache as assembling
 from tilec.ptx.assemble import AssemblerResult, Remark
 from tilec.sched.decision import Decision
 from tilec.support.files import read_source

@@ -106,7 +106,7 @@ def test_roles_that_share_registers_keep_them() -> None:
 
 
 def test_no_block_is_bought_with_spills(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row, "MAX_EXCESS", 3)
+    monkeypatch.setattr(fit_blocks, "MAX_EXCESS", 3)
     made = build_sample("rows/top_k_long", replace(OPTIONS, defines=(("threads", 512),)))
     assert made.entries[0].spill_store_bytes == 0
 

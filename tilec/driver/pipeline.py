@@ -168,7 +168,7 @@ _OCCUPANCY = ("--no-stages-by-occupancy",)
 _WARP_DECISIONS = ("consumer warpgroups", "arrivals", "product")
 _ENDS, _LINTS, _REWRITING, _ANALYSIS, _LOWER = "driver.ends", "driver.lints", "rewriting", "analysis", "passes.lower"
 _LAYOUT, _MEMORY, _LOOP, _GRID = "passes.layout", "passes.memory", "passes.loop", "passes.grid"
-_ROLES, _CHOICES, _SCHEDULING = "passes.explicit_roles", "passes.choices", "passes.scheduling"
+_ROLES, _SCHEDULING = "passes.explicit_roles", "passes.scheduling"
 _COST = "passes.cost"
 
 _WITH_CONSUMERS = require_option("--consumer-warpgroups", lambda options: options.consumer_warpgroups is not None)
@@ -216,7 +216,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Choice("choose-rasterisation", writes=_KERNEL, decides=("rasterisation",), switches=("--rasterisation",)),
     Pass("count-dram-reads", _COST, writes=("dram_reads",)),
     Choice("choose-tile-scheduler", decides=("tile scheduler",), switches=("--tile-scheduler",)),
-    Pass("apply-launch-grid", _CHOICES, writes=_STATE),
+    Pass("apply-launch-grid", _GRID, writes=_STATE),
     Choice("choose-register-stages", decides=("register stages",), switches=("--register-stages",)),
     Choice("choose-cta-pairs", writes=_LAYOUTS, decides=("CTA pairs",), switches=("--no-cta-pairs",)),
     Choice("choose-multicast", writes=_LAYOUTS, decides=("multicast",), switches=("--no-multicast",)),

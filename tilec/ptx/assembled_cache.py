@@ -1,4 +1,4 @@
-"""A cache of assembled machine code in a folder, by a hash of its input.
+"""Assembles PTX, with a cache of machine code in a folder, by a hash of its input.
 
 The same PTX gives the same machine code, which takes a third of a build's time. Damaged entries are made again and
 overwritten; the oldest are deleted once there are too many.
@@ -9,17 +9,46 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
 from tilec.ptx import assemble as assembler
+from tilec.ptx.assembler_level import choose_assembler_level
 from tilec.support.installed import installed_versions
+from tilec.support.options import CompileOptions
+from tilec.support.records import dataclass
 from tilec.support.staging import read_entry, write_entry
 
 MOST_ENTRIES = 1000
 """One entry is 10 to 300 KB."""
 _FORMAT = 2  # of entries, and of the assembler options that `assembler` derives from its arguments
 _LENGTH = 8  # bytes of the length of the log
+
+
+def assemble_ptx(options: CompileOptions, target: str, ptx: str) -> assembler.AssemblerResult:
+    """Assemble PTX for a target of ptxas by these options, or take the machine code from the cache."""
+    level = choose_assembler_level(ptx, options.opt_level, options.assembler_level)
+    folder = Path(options.cache_dir) if options.cache_dir is not None else None
+    return _assemble_once(_Request(ptx, target, folder, level, options.solve_afresh))
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request to `assemble_cached`."""
+
+    ptx: str
+    target: str
+    folder: Path | None
+    level: int
+    is_afresh: bool
+
+
+@lru_cache(maxsize=8)
+def _assemble_once(asked: _Request) -> assembler.AssemblerResult:
+    """Return the assembled module: forms of a kernel that choices compared, and a file with one kernel, which is what
+    the kernel alone was before."""
+    return assemble_cached(asked.ptx, asked.target, asked.folder, opt_level=asked.level, afresh=asked.is_afresh)
 
 
 def assemble_cached(

@@ -47,7 +47,7 @@ from tilec.support.records import dataclass
 Scheduler = Literal["exact", "heuristic"]
 
 # Deterministic time, of which one unit is one to five seconds here.
-_EFFORT_PER_II = 0.5
+_EFFORT_PER_II, _EFFORT_PER_NEXT_II = 0.5, 0.1
 _QUICK_EFFORT = 0.02
 _MAX_OPS_FOR_QUICK_EFFORT = 320
 """Larger models skip the quick first try: they take seconds to read, which the solver does not count as effort."""
@@ -61,8 +61,10 @@ _STEPS_BEFORE_LEAP = 8
 _INTERVALS_BEFORE_STEPS = 2
 # The first step, and what may be left between the last two: a 64th of the interval.
 _PRECISION = 64
-_WORK_PER_SWEEP = 300_000
-"""Work to refute all intervals below a found schedule one by one, two seconds: what takes more is not proven."""
+_WORK_PER_SWEEP = 50_000
+"""Work to refute all intervals below a found schedule one by one, a third of a second; what takes more stays open."""
+_MOST_UNDECIDED = 4
+"""So many intervals in a row that the solver neither finds nor refutes: it will not find a larger one either."""
 
 # Work that heuristics may take for the answer of an ended search, over all intervals tried.
 _WORK_FOR_ANSWER = 4_000_000
@@ -268,7 +270,7 @@ class _IntervalSweep:
                 ii += 1
                 continue
             before = self.budget.spent
-            attempt, found, fewest = self.attempt_interval(ii, _EFFORT_PER_II)
+            attempt, found, fewest = self.attempt_interval(ii, _EFFORT_PER_II if count == 0 else _EFFORT_PER_NEXT_II)
             self.attempts.append(attempt)
             ii += 1
             if attempt.outcome == "found":
@@ -338,11 +340,14 @@ class _IntervalSweep:
     def halve_range(self, low: int, high: int, step: int, stages: Stages, tried: dict[int, AttemptedInterval]) -> int:
         """Return the smallest II found between `low` and `high`, by doubling steps and then by halves, and add what was
         tried with so many stages."""
-        while high - low > high // _PRECISION and not self.budget.is_over:
+        in_row = 0
+        while high - low > high // _PRECISION and in_row < _MOST_UNDECIDED and not self.budget.is_over:
             ii = min(low + step, (low + high) // 2)
             self.budget.tried(ii)
+            before = len(self.undecided)
             tried[ii] = self.attempt_interval(ii, _HURRIED_EFFORT, stages)
             low, high = (low, ii) if tried[ii][0].outcome == "found" else (ii + 1, high)
+            in_row = in_row + 1 if len(self.undecided) > before else 0
             step *= 2
         return high
 

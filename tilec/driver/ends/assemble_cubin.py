@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from tilec.driver.lints import lint_assembler
 from tilec.driver.observer import Observer
-from tilec.passes.assembled.assemble_ptx import assemble_ptx
 from tilec.passes.layout.check_registers import refuse_fragments
 from tilec.passes.state import FileState
+from tilec.ptx.assembled_cache import assemble_ptx
 from tilec.support.diagnostics import InternalError
 
 OUT_OF_REGISTERS = re.compile(r"\(C760[02]\)")

@@ -6,9 +6,9 @@ turns, 775 µs without turns. No estimate of registers is as good as what ptxas 
 
 from __future__ import annotations
 
-from tilec.passes.assembled.assemble_ptx import assemble_ptx
 from tilec.passes.loop.explain_loops import is_ping_pong_decision
 from tilec.passes.state import ChoiceWithdrawn, KernelState
+from tilec.ptx.assembled_cache import assemble_ptx
 from tilec.ptx.names import separate_parameters
 from tilec.ptx.text import print_module
 from tilec.sched.decision import Decision

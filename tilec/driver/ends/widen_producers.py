@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from tilec.driver.observer import Observer
 from tilec.ir.groups import WARPGROUP_THREADS
-from tilec.passes.assembled.assemble_ptx import assemble_ptx
 from tilec.passes.loop.pools import PRODUCER_REGISTERS, compute_register_split
 from tilec.passes.state import FileState, KernelState
+from tilec.ptx.assembled_cache import assemble_ptx
 from tilec.ptx.module import Imm, Instruction, Item, Module
 from tilec.ptx.text import print_module
 from tilec.support.diagnostics import InternalError

@@ -13,10 +13,10 @@ from fractions import Fraction
 from math import prod
 
 from tilec.ir.manifest import Manifest, manifests_in_module
-from tilec.passes.assembled.assemble_ptx import assemble_ptx
 from tilec.passes.cost.kernel import read_occupancy_limits
 from tilec.passes.cost.model import count_ctas_by_resource
 from tilec.ptx.assemble import AssemblerResult, EntryReport
+from tilec.ptx.assembled_cache import assemble_ptx
 from tilec.ptx.module import Entry, Instruction, Module
 from tilec.ptx.text import print_module
 from tilec.support.diagnostics import InternalError

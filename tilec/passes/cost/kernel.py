@@ -163,7 +163,7 @@ class BlockWalk:
 
     @cached_property
     def loads_together(self) -> bool:
-        """Whether the blocks of a cluster load tiles together."""
+        """Return whether the blocks of a cluster load tiles together."""
         cluster = self.assignment.kernel.cluster
         statements = tile.walk_statements(self.assignment.kernel.body) if cluster.blocks > 1 else ()
         return any(self.count_loading_blocks(stmt) > 1 for stmt in statements)
