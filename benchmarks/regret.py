@@ -74,9 +74,9 @@ class Workload:
     name: str
     kernel: str
     today: Mapping[str, str]
-    is_same: bool
     variants: tuple[Variant, ...]
     decided: Variant | None
+    is_same: bool = True
 
     @property
     def is_held_out(self) -> bool:
@@ -170,7 +170,7 @@ def read_workload(case: Mapping[str, Any], compiled: Mapping[str, tuple[dict[str
     assert base is not None, f"{case['name']} does not compile"
     alike = [one for one in found if is_same and one.is_decision and one.decisions == base[0]]
     decided = replace(alike[0], predicted=base[1]) if alike else None
-    return Workload(case["name"], find_kernel(case)[0], base[0], is_same, tuple(found), decided)
+    return Workload(case["name"], find_kernel(case)[0], base[0], tuple(found), decided, is_same)
 
 
 def is_text_measured(case: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilec.driver.build import Observer, Plan, plan_kernel
-from tilec.passes.grid import apply_launch_grid
+from tilec.passes.scheduling import apply_launch_grid
 from tilec.passes.state import ChoiceWithdrawn, Explorer, KernelState
 from tilec.support.files import read_source
 from tilec.support.options import CompileOptions

@@ -216,7 +216,7 @@ PIPELINE: tuple[FilePass | Pass | Choice, ...] = (
     Choice("choose-rasterisation", writes=_KERNEL, decides=("rasterisation",), switches=("--rasterisation",)),
     Pass("count-dram-reads", _COST, writes=("dram_reads",)),
     Choice("choose-tile-scheduler", decides=("tile scheduler",), switches=("--tile-scheduler",)),
-    Pass("apply-launch-grid", _GRID, writes=_STATE),
+    Pass("apply-launch-grid", _SCHEDULING, writes=_STATE),
     Choice("choose-register-stages", decides=("register stages",), switches=("--register-stages",)),
     Choice("choose-cta-pairs", writes=_LAYOUTS, decides=("CTA pairs",), switches=("--no-cta-pairs",)),
     Choice("choose-multicast", writes=_LAYOUTS, decides=("multicast",), switches=("--no-multicast",)),

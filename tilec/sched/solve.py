@@ -61,10 +61,11 @@ _STEPS_BEFORE_LEAP = 8
 _INTERVALS_BEFORE_STEPS = 2
 # The first step, and what may be left between the last two: a 64th of the interval.
 _PRECISION = 64
-_WORK_PER_SWEEP = 50_000
-"""Work to refute all intervals below a found schedule one by one, a third of a second; what takes more stays open."""
+_WORK_PER_SWEEP, _WORK_PER_START = 300_000, 6_000
+"""Work to refute all intervals below a found schedule one by one, two seconds; where that takes more, it ends early."""
 _MOST_UNDECIDED = 4
-"""So many intervals in a row that the solver neither finds nor refutes: it will not find a larger one either."""
+"""So many intervals in a row that the solver neither finds nor refutes, where nothing is found yet: it will not find a
+larger one either."""
 
 # Work that heuristics may take for the answer of an ended search, over all intervals tried.
 _WORK_FOR_ANSWER = 4_000_000
@@ -134,7 +135,8 @@ def settle_objectives(
     schedule = solution.schedule
     if not solution.is_settled:
         plain = set_observed_lags(resolve_roles(problem, schedule.role), schedule.start)
-        levels = LevelSettler(plain, schedule.ii, schedule.start, effort, budget)
+        open_cycles = 0 if schedule.status == "optimal" else schedule.ii // _PRECISION
+        levels = LevelSettler(plain, schedule.ii, schedule.start, effort, budget, open_cycles)
         schedule = replace(make_schedule(plain, schedule.ii, levels.run(), schedule.status), role=schedule.role)
         objectives = levels.objectives(schedule, is_proven=solution.objectives[0].proven)
         work = solution.work + budget.spent - before
@@ -295,7 +297,7 @@ class _IntervalSweep:
         # The smallest II is often one of the first, so some are tried even where all are too many.
         is_affordable = (high - low) * work <= _WORK_PER_SWEEP
         effort = _EFFORT_PER_II if is_affordable else _HURRIED_EFFORT
-        most = self.budget.spent + (_WORK_PER_SWEEP if is_affordable else _WORK_PER_SWEEP // 8)
+        most = self.budget.spent + (_WORK_PER_SWEEP if is_affordable else _WORK_PER_START)
         while is_proven and low < high and not self.budget.is_over:
             self.budget.tried(low)
             is_known = low in tried and tried[low][0].outcome != "unknown"
@@ -341,13 +343,15 @@ class _IntervalSweep:
         """Return the smallest II found between `low` and `high`, by doubling steps and then by halves, and add what was
         tried with so many stages."""
         in_row = 0
-        while high - low > high // _PRECISION and in_row < _MOST_UNDECIDED and not self.budget.is_over:
+        while high - low > high // _PRECISION and not self.budget.is_over:
+            if in_row == _MOST_UNDECIDED and high not in tried:
+                break
             ii = min(low + step, (low + high) // 2)
             self.budget.tried(ii)
             before = len(self.undecided)
             tried[ii] = self.attempt_interval(ii, _HURRIED_EFFORT, stages)
             low, high = (low, ii) if tried[ii][0].outcome == "found" else (ii + 1, high)
-            in_row = in_row + 1 if len(self.undecided) > before else 0
+            in_row = min(in_row + 1, _MOST_UNDECIDED) if len(self.undecided) > before else 0
             step *= 2
         return high
 

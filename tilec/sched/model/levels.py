@@ -34,13 +34,16 @@ _EFFORT_FOR_STARTS = 0.015
 _MAX_OPS = 144
 
 
-def find_smallest_threshold(is_feasible: Callable[[int], bool | None], low: int, known: int) -> tuple[int, int]:
+def find_smallest_threshold(
+    is_feasible: Callable[[int], bool | None], low: int, known: int, within: int = 0
+) -> tuple[int, int]:
     """Return (lower bound, smallest feasible known) of a threshold, by doubling steps and then bisection.
 
-    Feasibility is monotone, above `low` and up to `known`. Stops early where `is_feasible` returns None for undecided.
+    Feasibility is monotone, above `low` and up to `known`. Stops early where `is_feasible` returns None for undecided,
+    or `within` so much of the bound.
     """
     step, at = 1, low
-    while low < known:
+    while known - low > within:
         answer = is_feasible(at)
         if answer is None:
             break
@@ -57,14 +60,21 @@ class LevelSettler:
     """Improves a valid schedule level by level. A level that equals a lower bound is proven without the solver."""
 
     def __init__(
-        self, problem: Problem, ii: int, start: Sequence[int], effort: float, budget: Budget | None = None
+        self,
+        problem: Problem,
+        ii: int,
+        start: Sequence[int],
+        effort: float,
+        budget: Budget | None = None,
+        open_cycles: int = 0,
     ) -> None:
+        """`open_cycles` of the slot pressure need no proof."""
         self.problem, self.ii, self.full_effort, self.budget = problem, ii, effort, budget or Budget()
         self.start = tuple(start)
         self.proofs: list[bool] = []
         self.lifetimes, self.pairs = objective.find_reaching_pairs(problem), objective.list_same_role_pairs(problem)
         self.accesses = list_access_pairs(problem)
-        self.settled = problem
+        self.settled, self.open_cycles = problem, open_cycles
         self.most_bytes: int | None = None
 
     @property
@@ -170,9 +180,9 @@ class LevelSettler:
                 self.adopt_if_better(left_justify(problem, ii, shift_to_valid_begin(problem, ii, answer.start)))
             return {"found": True, "refuted": False, "unknown": None}[answer.outcome]
 
-        low, known = find_smallest_threshold(is_feasible, low, known)
+        low, known = find_smallest_threshold(is_feasible, low, known, self.open_cycles)
         is_proven = low >= known
-        if not is_proven:
+        if known - low > self.open_cycles:
             # Too hard to decide at one threshold; with all of them to choose from something better may turn up.
             model.limit(furthest, known)
             is_proven = self.improve(model, ((furthest, 1),), EFFORT_PER_LEVEL / 2 * self.effort).proven
