@@ -80,6 +80,8 @@ def kernel(B: T.Tensor((64,), "int32")):
             B[tx] = seen
 """
 """Two roles: the second arrives when it has seen the first's flag."""
+LOOP = """while seen == 0:
+                seen = T.atomic_load(flag[0], memory_order="acquire")"""
 SET = "if tx == 1:\n                T.atomic_store(flag[0], 1, memory_order='release')"
 
 
@@ -87,7 +89,13 @@ def test_a_flag_may_be_set_before_the_wait() -> None:
     runs(FLAG.replace("BEFORE", SET).replace("BEHIND", "pass"), "sm_90a")
 
 
-def test_a_wait_for_a_flag_that_another_thread_sets_behind_it_is_refused() -> None:
-    text = FLAG.replace("BEFORE", "pass").replace("BEHIND", SET)
+def test_another_flag_of_the_same_array_does_not_matter() -> None:
+    text = FLAG.replace('alloc_shared((1,), "int32")', 'alloc_shared((2,), "int32")').replace("BEFORE", SET)
+    runs(text.replace("BEHIND", SET.replace("flag[0]", "flag[1]")), "sm_90a")
+
+
+@pytest.mark.parametrize("loop", [LOOP, "while flag[0] == 0:\n                pass"], ids=["atomic", "plain"])
+def test_a_wait_for_a_flag_that_another_thread_sets_behind_it_is_refused(loop: str) -> None:
+    text = FLAG.replace(LOOP, loop).replace("BEFORE", "pass").replace("BEHIND", SET)
     with pytest.raises(CompileError, match="and others write what a loop reads by themselves"):
         build_kernel(SourceFile("kernel.tl", text), CompileOptions(target="sm_90a"), Observer())

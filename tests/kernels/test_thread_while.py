@@ -150,6 +150,24 @@ def test_elements_of_the_thread_itself_may_be_written_around_its_loop() -> None:
     assert found.tolist() == [max(2, n + n % 2) for n in numbers.tolist()]
 
 
+@pytest.mark.parametrize(
+    "reset", ["T.clear(c)", "c[95 - tx] = 0", "for i in T.Parallel(96):\n                c[i] = 0"]
+)
+def test_a_loop_that_writes_what_it_reads_needs_no_other_thread(reset: str) -> None:
+    """Check elements that others set behind the loop, or in the next iteration of one around it."""
+    numbers, found = run(
+        write_kernel(f"""c = T.alloc_shared((96,), "int32")
+        for k in T.serial(2):
+            {reset}
+            T.sync_threads()
+            while c[tx] < A[tx] % 7:
+                c[tx] += 1
+            B[tx] = c[tx]
+            T.sync_threads()""")
+    )
+    assert found.tolist() == (numbers % 7).tolist()
+
+
 def test_an_unrolled_loop_is_left_early() -> None:
     """Check that `break` out of T.unroll, whose iterations are a hint, leaves the loop."""
     work = """for i in T.unroll(8):
@@ -211,6 +229,8 @@ AMONG = """flag = T.alloc_shared((1,), "int32")
         if tx == 0:
             flag[0] = 1"""
 WRITTEN_WITHIN = """flag = T.alloc_shared((1,), "int32")
+        if tx == 0:
+            flag[0] = 0
         while flag[0] < 2 and tx > 0:
             if tx == 5 and flag[0] == 0:
                 flag[0] = 1

@@ -64,13 +64,13 @@ def fit_blocks(module: Module, target: Target, options: CompileOptions, kept: Co
     changed = _request_blocks(module, wanted)
     try:
         limited = assemble_ptx(options, module.target, print_module(changed))
+        good = {report.name for report in limited.entries if _is_as_good(report, reports[report.name])}
+        if not good >= set(wanted):
+            wanted = {name: blocks for name, blocks in wanted.items() if name in good}
+            changed = _request_blocks(module, wanted)
+            limited = assemble_ptx(options, module.target, print_module(changed)) if wanted else free
     except InternalError:  # an instruction alone, as a wide wgmma, may need more registers
         return as_it_is
-    good = {report.name for report in limited.entries if _is_as_good(report, reports[report.name])}
-    if not good >= set(wanted):
-        wanted = {name: blocks for name, blocks in wanted.items() if name in good}
-        changed = _request_blocks(module, wanted)
-        limited = assemble_ptx(options, module.target, print_module(changed)) if wanted else free
     if {remark.kind for remark in limited.remarks} - {remark.kind for remark in free.remarks}:
         return as_it_is  # with fewer registers products may be serialised
     return FittedModule(changed, limited, wanted, {name: report.registers for name, report in reports.items()})

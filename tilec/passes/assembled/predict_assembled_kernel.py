@@ -11,6 +11,7 @@ from tilec.passes.cost.block_time import MachineInterval
 from tilec.passes.cost.known_values import Contents
 from tilec.passes.cost.report import Report, build_report
 from tilec.passes.loop.build_problem import ScheduledLoop
+from tilec.support.diagnostics import InternalError
 from tilec.support.records import dataclass
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def report_assembled_kernel(
 
 def predict_emitted_kernel(work: KernelState) -> int | None:
     """Assemble a kernel that has been emitted, for as many blocks of a multiprocessor as it will be, and return its
-    predicted cycles; None where its grid is known at launch only."""
+    predicted cycles; None where its grid is known at launch only, or where the assembler fails."""
     from tilec.ir.manifest import manifests_in_module
     from tilec.passes.assembled.fit_blocks import fit_blocks
     from tilec.ptx.text import print_module
@@ -71,7 +72,10 @@ def predict_emitted_kernel(work: KernelState) -> int | None:
     if not all(isinstance(size, int) for size in manifest.grid):
         return None
     stated = (work.kernel.name,) if work.kernel.min_blocks else ()
-    fitted = fit_blocks(work.module, work.target, work.options, stated)
+    try:
+        fitted = fit_blocks(work.module, work.target, work.options, stated)
+    except InternalError:  # as for products whose operands find no registers; `assemble-cubin` says so
+        return None
     ptx, made = print_module(fitted.module), fitted.assembled
     codes = find_loop_codes([work], ptx, made.cubin, work.source)
     kernel = AssembledKernel(work, manifest, ptx, made.cubin, made.entries[0].registers, codes)

@@ -31,7 +31,8 @@ _WHY_BY_TMA = "one thread issues all loads of wgmma operands"
 
 
 def choose_loads(state: KernelState, explore: Explorer) -> Question[KernelState] | None:
-    """Ask which threads load in loops without a producer. None where no loads could be by TMA."""
+    """Ask which threads load in loops without a producer. None where no loads could be by TMA, unless the command line
+    says so."""
     assignment, options, before = state.assignment, state.options, state.search.before_layouts
     if assignment.form != "warp_specialised" and not options.tma_loads:
         as_told = Candidate(_BY_THREADS, lambda: state)
@@ -41,8 +42,9 @@ def choose_loads(state: KernelState, explore: Explorer) -> Question[KernelState]
     by_tma = Candidate("by TMA", lambda: state, "--tma-loads")
     lay_out_anew = partial(lay_out_as_asked, before, "thread-loads", explore, "choose-iterations")
     by_threads = Candidate(_BY_THREADS, lay_out_anew, "--no-tma-loads")
-    if options.schedule is not None and _RECORDED.search(options.schedule):
-        return make_ruled_question("loads", "the command line", "--schedule", by_threads)
+    if options.schedule is not None and _RECORDED.search(options.schedule) and (made := lay_out_anew()) is not None:
+        as_recorded = Candidate(_BY_THREADS, lambda: made)
+        return make_ruled_question("loads", "the command line", "--schedule", as_recorded)
     if options.schedule is not None or options.opt_level < DECIDING_LEVEL or not _is_worth_asking(state):
         return make_ruled_question("loads", "the compiler", _WHY_BY_TMA, by_tma)
 
@@ -63,9 +65,12 @@ def choose_loads(state: KernelState, explore: Explorer) -> Question[KernelState]
 
 
 def _is_worth_asking(state: KernelState) -> bool:
-    """Return whether the compiler chose the kernel's form, whose iterations overlap, and each loop multiplies once: one
-    more search for the schedules of others takes seconds."""
-    if state.options.pipeline_strategy != "auto" or state.assignment.form != "unspecialised":
+    """Return whether the compiler chose the kernel's form, whose iterations overlap, its grid is known, and each loop
+    multiplies once: one more search for the schedules of others takes seconds."""
+    is_asked_for = state.options.pipeline_strategy != "auto" or "unspecialised" in state.source_kernel.asks
+    if is_asked_for or state.assignment.form != "unspecialised":
+        return False
+    if not all(isinstance(extent, int) for extent in state.kernel.grid):
         return False
     loops = find_pipelined_loops(state.assignment.kernel.body)
     return all(sum(isinstance(stmt, Gemm) for stmt in walk_statements(loop.body)) == 1 for loop in loops)

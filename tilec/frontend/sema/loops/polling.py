@@ -1,12 +1,13 @@
 """Loops that wait for what other threads write: those that would never end, since these threads are held up.
 
 All threads stay in a `while` that differs by thread until the last one leaves it. So a loop that polls what the kernel
-writes is refused, unless the writing is done before it or in it, or one thread does both.
+writes elsewhere is refused, unless that is done before it, each of its own threads writes the same place in it, or one
+thread does both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tilec.analysis.usage import find_writes
 from tilec.ir import tile
@@ -16,6 +17,9 @@ from tilec.support.source import Span
 
 Visit = tuple[tile.Stmt, frozenset[tile.Expr], int]
 """A statement, the conditions around it, and the place of the outermost loop around it, or -1."""
+_Name = tile.Buffer | tile.Var
+Place = tuple[tile.Buffer, tuple[tile.Expr, ...]]
+"""A tensor or tile, and the indices of an element."""
 
 
 def refuse_waits_for_idle_threads(body: tuple[tile.Stmt, ...], loops: Mapping[Span, frozenset[tile.Expr]]) -> None:
@@ -29,10 +33,11 @@ def refuse_waits_for_idle_threads(body: tuple[tile.Stmt, ...], loops: Mapping[Sp
             continue
         first = place if repeated_from < 0 else repeated_from
         inside = tuple(tile.walk_statements(stmt.body))
-        tried, behind = _find_tried(inside), place + 1 + len(inside)
-        polled = find_polled(inside) - _find_own(inside, walk)
+        behind = place + 1 + len(inside)
+        polled = {buffer for buffer, _ in find_polled(inside) - _find_advanced(walk[place:behind])}
+        looked_at = polled | _find_tried(inside)
         for other, conditions, _ in (*walk[first:place], *walk[behind:]):
-            awaited = (polled | tried) & set(_list_written(other)) if not loops[stmt.span] <= conditions else ()
+            awaited = looked_at & set(_list_written(other)) if not loops[stmt.span] <= conditions else ()
             if awaited:
                 name = min(buffer.name for buffer in awaited)
                 title = f"this `while` reads {name}, and other threads of the block may write it only behind the loop"
@@ -62,48 +67,60 @@ def walk_with_conditions(
                 count += 1
 
 
-def find_polled(inside: tuple[tile.Stmt, ...]) -> set[tile.Buffer]:
-    """Return the tensors and shared tiles that a loop of these statements reads atomically, or at a place that does not
+def find_polled(inside: tuple[tile.Stmt, ...]) -> set[Place]:
+    """Return the places in tensors and shared tiles that a loop of these statements reads atomically, or that do not
     change in it. A loop that reads at another place in each iteration searches, and ends by itself.
     """
     changed = {s.buffer for s in inside if isinstance(s, tile.Store)}
     bound = {s.var for s in inside if isinstance(s, tile.Bind)}
-    found = {s.buffer for s in inside if isinstance(s, tile.Store) and s.atomic == "load"}
+    found = {(s.buffer, s.indices) for s in inside if isinstance(s, tile.Store) and s.atomic == "load"}
     for load in (load for stmt in inside for load in tile.walk_loads(stmt)):
         parts = [part for index in load.indices for part in tile.walk_expr(index)]
         moves = any(part in bound or (isinstance(part, tile.Load) and part.buffer in changed) for part in parts)
         if load.buffer.scope in ("shared", "global") and not moves:
-            found.add(load.buffer)
+            found.add((load.buffer, load.indices))
     return found
 
 
-def _find_own(inside: tuple[tile.Stmt, ...], walk: Iterable[Visit]) -> set[tile.Buffer]:
-    """Return the tensors and shared tiles of which these statements read, and the kernel writes, only the element that
-    belongs to the thread itself. `walk` visits the kernel's statements.
-    """
-    places: dict[tile.Buffer, set[tuple[tile.Expr, ...]]] = {}
-    for load in (load for stmt in inside for load in tile.walk_loads(stmt)):
-        places.setdefault(load.buffer, set()).add(load.indices)
-    for stmt, _, _ in walk:
-        for buffer in places.keys() & set(_list_written(stmt)):
-            places[buffer].add(stmt.indices if isinstance(stmt, tile.Store) else ())
-    return {buffer for buffer, own in places.items() if len(own) == 1 and any(map(_differs_by_thread, *own))}
+def is_elsewhere(one: Place, other: Place) -> bool:
+    """Return whether two places in one buffer are known to differ."""
+    pairs = zip(one[1], other[1], strict=False)
+    return any(isinstance(a, tile.Const) and isinstance(b, tile.Const) and a != b for a, b in pairs)
 
 
-def _differs_by_thread(index: tile.Expr) -> bool:
-    """Return whether an index is the number of the thread, moved by a constant: no two threads have the same."""
-    if isinstance(index, tile.Binary) and index.op in ("add", "sub") and isinstance(index.b, tile.Const):
-        return _differs_by_thread(index.a)
-    return index == tile.THREAD
+def _find_advanced(visits: Sequence[Visit]) -> set[Place]:
+    """Return the places that each thread in a loop writes itself, so that it needs nobody else to go on. The first of
+    the visits is the loop."""
+    (_, outside, _), *inside = visits
+    statements = tuple(stmt for stmt, _, _ in inside)
+    staying = {*_list_voted(statements)}
+    assigned: list[tuple[_Name, tile.Expr]] = [
+        *(
+            (stmt.buffer, stmt.value)
+            for stmt in statements
+            if isinstance(stmt, tile.Store)
+            if stmt.buffer.scope == "local"
+        ),
+        *((stmt.var, stmt.value) for stmt in statements if isinstance(stmt, tile.Bind)),
+    ]
+    own: set[_Name] = {tile.THREAD}  # what differs by thread, beside who stays in the loop
+    for name, value in assigned * 2:
+        read = {*_list_names(value)}
+        if read & own and name not in staying and not read & staying:
+            own.add(name)
+    return {
+        (stmt.buffer, stmt.indices)
+        for stmt, conditions, _ in inside
+        if isinstance(stmt, tile.Store) and stmt.atomic != "load"
+        if not any(own & {*_list_names(condition)} for condition in conditions - outside)
+    }
 
 
 def _find_tried(inside: tuple[tile.Stmt, ...]) -> set[tile.Buffer]:
     """Return the tensors and shared tiles whose old values, given by atomic updates in a loop of these statements,
     decide whether a thread stays: it may try to take a lock.
     """
-    calls = (call for s in inside if isinstance(s, tile.Bind) for call in tile.walk_expr(s.value))
-    votes = [call for call in calls if isinstance(call, tile.Call) and call.fn in ("vote_any", "block_or")]
-    needed = {part for vote in votes for part in _list_names(vote)}
+    needed = {*_list_voted(inside)}
     known = 0
     while known != len(needed):
         known = len(needed)
@@ -115,7 +132,14 @@ def _find_tried(inside: tuple[tile.Stmt, ...]) -> set[tile.Buffer]:
     return {s.buffer for s in inside if isinstance(s, tile.Store) and s.previous in needed}
 
 
-def _list_names(expr: tile.Expr) -> Iterator[tile.Buffer | tile.Var]:
+def _list_voted(inside: tuple[tile.Stmt, ...]) -> Iterator[_Name]:
+    """Yield the variables by which threads say whether they stay in a loop of these statements, or in one in it."""
+    for call in (call for s in inside if isinstance(s, tile.Bind) for call in tile.walk_expr(s.value)):
+        if isinstance(call, tile.Call) and call.fn in ("vote_any", "block_or"):
+            yield from _list_names(call)
+
+
+def _list_names(expr: tile.Expr) -> Iterator[_Name]:
     """Yield the buffers and variables that an expression reads."""
     for part in tile.walk_expr(expr):
         if isinstance(part, tile.Var):

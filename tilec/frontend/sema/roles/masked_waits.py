@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tilec.frontend.sema.context import Context, PartialSynchronisation
-from tilec.frontend.sema.loops.polling import Visit, find_polled, walk_with_conditions
+from tilec.frontend.sema.loops.polling import Visit, find_polled, is_elsewhere, walk_with_conditions
 from tilec.frontend.sema.statements import per_thread
 from tilec.ir import tile
 from tilec.ir.expr import make_constant
@@ -62,8 +62,7 @@ def refuse_waits_for_own_threads(context: Context, body: tuple[tile.Stmt, ...]) 
     for wait in waits:
         low, high = _list_threads(wait.role) if wait.role else context.ranges[tile.THREAD.name]
         waiting = {thread for thread in range(low, high + 1) if _may_run(wait.condition, thread)}
-        begins = [at if loop < 0 else loop for at, (stmt, _, loop) in enumerate(walk) if stmt.span == wait.op.span]
-        later = walk[min(begins, default=0) :]
+        later = walk[next((at for at, (stmt, _, _) in enumerate(walk) if stmt.span == wait.op.span), 0) :]
         for signal in _find_signals(context, walk, later):
             signalling = {thread for thread in range(low, high + 1) if _may_run(signal.condition, thread)}
             if signalling and not waiting <= signalling:
@@ -87,10 +86,12 @@ def _find_signals(context: Context, walk: tuple[Visit, ...], later: tuple[Visit,
             condition = per_thread.join_conditions((from_first, to_last, each.condition))
             assert condition is not None, "it joins three"
             yield _Signal(condition, "arrive", each.op.span)
-    loops = [tuple(tile.walk_statements(stmt.body)) for stmt, _, _ in walk if isinstance(stmt, tile.While)]
-    polled = {buffer for inside in loops for buffer in find_polled(inside)}
+    loops = [tuple(tile.walk_statements((stmt,))) for stmt, _, _ in walk if isinstance(stmt, tile.While)]
+    polled = {place for loop in loops for place in find_polled(loop)}
     for stmt, conditions, _ in later:
-        if isinstance(stmt, tile.Store) and stmt.atomic != "load" and stmt.buffer in polled:
+        if not isinstance(stmt, tile.Store) or stmt.atomic == "load":
+            continue
+        if any(stmt.buffer == place[0] and not is_elsewhere((stmt.buffer, stmt.indices), place) for place in polled):
             condition = per_thread.join_conditions(conditions) or make_constant(True, BOOL)
             yield _Signal(condition, "write what a loop reads", stmt.span)
 
