@@ -117,9 +117,11 @@ def _link_module(ptx: str, options: list[str]) -> tuple[bytes, str]:
 
 
 def _load_library() -> Any:
-    """Import and return nvJitLink's bindings. Late, because a compilation whose machine code is known does without."""
+    """Import nvJitLink's bindings, load the library itself, and return them. Late, because a compilation whose machine
+    code is known does without."""
     from cuda.bindings import nvjitlink
 
+    nvjitlink.version()  # the first call loads the library
     return nvjitlink
 
 
