@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fenced import ROOT
 
-RECORD = ROOT / "benchmarks" / "results" / "h200-2026-11-27" / "predicted.json"
+RECORD = ROOT / "benchmarks" / "results" / "h200-2026-11-28" / "predicted.json"
 
 
 @pytest.fixture

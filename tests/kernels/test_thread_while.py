@@ -204,6 +204,22 @@ def test_an_array_that_all_threads_set_alike_makes_a_loop_of_the_block() -> None
     assert found.tolist() == numbers.tolist()
 
 
+@pytest.mark.parametrize(
+    "vote", ["T.any_sync(n > 300 + tx) != 0", "T.all_sync(n > 200 + tx)", "T.warp_reduce_max(n) > 300"]
+)
+def test_a_vote_of_the_only_warp_ends_a_loop_of_the_block(vote: str) -> None:
+    """Check that what is the same in all threads of a block may decide when all of them leave."""
+    work = f"""n = T.alloc_var("int32", 0)
+        for i in T.serial(32):
+            n += A[i]
+            if {vote}:
+                T.loop_break()
+        B[tx] = n"""
+    numbers, found = run(write_kernel(work, 32), 32)
+    sums = numbers.cumsum()
+    assert (found == sums[sums > (231 if "all" in vote else 300)][0]).all()
+
+
 WAIT = """flag = T.alloc_shared((1,), "int32")
         seen = T.alloc_var("int32", 0)
         if tx == 0:

@@ -75,7 +75,8 @@ def _simulate_kernel(
     *,
     draws: bool = False,
 ) -> Simulation:
-    """Simulate a compiled kernel's launch with these sizes and contents of tensors; raise an error if it has no blocks.
+    """Simulate a compiled kernel's launch with these sizes and contents of tensors; raise `wrong-launch` if it has no
+    blocks, or blocks that wait for the whole grid.
 
     Other tensors hold zeros. `blocks` limits the blocks (0: all); `draws` keeps what a picture needs.
     """
@@ -86,6 +87,9 @@ def _simulate_kernel(
     grid, arguments, _ = emulate.prepare_launch(manifest, arguments)
     if 0 in grid:
         raise_error("wrong-launch", f"{manifest.entry} has no blocks for these sizes", help="give --size NAME=N")
+    if "cooperative" in manifest.attributes and math.prod(grid) > 1:
+        title = f"the blocks of {manifest.entry} wait for the whole grid, of which a simulation follows a few"
+        raise_error("wrong-launch", title, help="`tilec report` predicts its time, and `tilec emulate` runs all of it")
     report = next(entry for entry in entries if entry.name == manifest.entry)
     smem = report.smem_bytes + manifest.dynamic_smem
     resident = _count_resident_blocks(target, smem, report.registers, math.prod(manifest.block))

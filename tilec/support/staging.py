@@ -148,7 +148,7 @@ def _is_same_folder(name: str, parent: int, private: int) -> bool:
 def remove_strays(folder: Path, parent: int) -> None:
     """Remove this user's private folders in `folder` whose process has ended, as they are not locked."""
     try:
-        names = [path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+        names = [entry.name for entry in os.scandir(folder) if _NAME.fullmatch(entry.name)]
     except OSError:
         return  # a folder that may be written but not listed
     for name in names:

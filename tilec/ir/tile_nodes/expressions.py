@@ -112,6 +112,8 @@ WARP_WIDE = frozenset(
      "vote_any", "vote_all", "ballot", "match_any", "match_all"}
 )  # fmt: skip
 """Calls whose value in a thread depends on the arguments in all threads of its warp."""
+WARP_ALIKE = WARP_WIDE - {"shfl_xor", "shfl_up", "shfl_down", "shfl_sync", "match_any"}
+"""Those of them that give all threads of a warp the same value."""
 BLOCK_WIDE = frozenset({"block_count", "block_and", "block_or"})
 """Calls whose value depends on the arguments in all threads of the block; all threads get the same value."""
 PHASE_DONE = "phase_done"

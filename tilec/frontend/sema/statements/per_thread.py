@@ -29,13 +29,13 @@ MAX_SUBSTITUTED_OPERATORS = 64  # a longer expression that varies between thread
 
 
 def is_varying(context: Context, expr: tile.Expr) -> bool:
-    """Return whether an expression's value may differ between threads: by thread index, warp-wide call or local
-    array.
+    """Return whether an expression's value may differ between threads: by thread index, local array, or a call that
+    gives each warp or thread its own value.
     """
     if isinstance(expr, tile.Call) and expr.fn in tile.BLOCK_WIDE:
         return False
     if isinstance(expr, tile.Call) and expr.fn in tile.WARP_WIDE:
-        return True
+        return not (expr.fn in tile.WARP_ALIKE and context.threads <= WARP_THREADS)
     if expr == tile.THREAD or expr in context.varying_variables:
         return True
     is_own = (
