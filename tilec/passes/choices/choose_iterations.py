@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 from tilec.analysis.rings import find_pipelined_loops
 from tilec.ir.tile import KernelOption, walk_statements
@@ -49,15 +50,6 @@ def choose_iterations(state: KernelState, explore: Explorer) -> Question[KernelS
     if room <= blocks or then.at(then.predicted) > (1 + MOST_LOSS) * now.at(now.predicted):
         return None
 
-    def predict_cycles(considered: KernelState) -> int | None:
-        """Return the cycles of a kernel by its machine code; None if it cannot be assembled."""
-        from tilec.passes.assembled.predict_assembled_kernel import predict_emitted_kernel  # which few kernels need
-
-        try:
-            return predict_emitted_kernel(explore(considered, "emit-ptx"))
-        except CompileError:
-            return None
-
     def explain_outcome(outcome: Outcome) -> str:
         """Return why iterations overlap or not, in words."""
         rooms = f"{blocks} blocks share a multiprocessor; without versions of tiles {room} would"
@@ -65,9 +57,8 @@ def choose_iterations(state: KernelState, explore: Explorer) -> Question[KernelS
 
     overlapped = Candidate("overlapped", lambda: state, "--pipeline-strategy unspecialize")
     one_by_one = Candidate(_ONE_BY_ONE, lambda: serial, "--pipeline-strategy none")
-    return Question(
-        "iterations", (overlapped, one_by_one), price=predict_cycles, explain=explain_outcome, least_gain=LEAST_GAIN
-    )
+    price = partial(predict_by_machine_code, explore)
+    return Question("iterations", (overlapped, one_by_one), price=price, explain=explain_outcome, least_gain=LEAST_GAIN)
 
 
 def _follow_trace(
@@ -101,6 +92,16 @@ def _may_be_faster(state: KernelState) -> bool:
     if any(loop.levels[0].level.trip_count >= MIN_ROUNDS * loop.levels[0].level.stages for loop in report.loops):
         return False
     return report.at(report.limits) < (1 - LEAST_GAIN) * report.at(report.predicted)
+
+
+def predict_by_machine_code(explore: Explorer, considered: KernelState) -> int | None:
+    """Return the cycles of a kernel by its machine code; None if it cannot be assembled."""
+    from tilec.passes.assembled.predict_assembled_kernel import predict_emitted_kernel  # which few kernels need
+
+    try:
+        return predict_emitted_kernel(explore(considered, "emit-ptx"))
+    except CompileError:
+        return None
 
 
 def lay_out_as_asked(before: KernelState, ask: KernelOption, explore: Explorer, last: str) -> KernelState | None:

@@ -3,7 +3,7 @@
 One thread that loads by TMA spends no instructions of the others, but its boxes are swizzled tiles of a tensor's rows,
 and it waits for a free version before each. All threads by cp.async load in the order in which their loop runs, beside
 its other instructions. Where a loop computes what it multiplies, as rows of a picture or weights of few bits, either
-may be faster: the model weighs the schedules of both.
+may be faster: both are assembled, and the model weighs their machine code.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from functools import partial
 from tilec.analysis.rings import find_pipelined_loops
 from tilec.ir.tile import walk_statements
 from tilec.ops.products.gemm import Gemm
-from tilec.passes.choices.choose_iterations import lay_out_as_asked
+from tilec.passes.choices.choose_iterations import lay_out_as_asked, predict_by_machine_code
 from tilec.passes.choices.question import Candidate, Outcome, Question, make_ruled_question
 from tilec.passes.state import Explorer, KernelState
-from tilec.support.diagnostics import CompileError
 from tilec.support.options import DECIDING_LEVEL
 
 LEAST_GAIN = Fraction(1, 50)
@@ -48,20 +47,12 @@ def choose_loads(state: KernelState, explore: Explorer) -> Question[KernelState]
     if options.schedule is not None or options.opt_level < DECIDING_LEVEL or not _is_worth_asking(state):
         return make_ruled_question("loads", "the compiler", _WHY_BY_TMA, by_tma)
 
-    def predict_cycles(considered: KernelState) -> int | None:
-        """Return the cycles of a kernel by its machine code; None if it cannot be assembled."""
-        from tilec.passes.assembled.predict_assembled_kernel import predict_emitted_kernel  # which few kernels need
-
-        try:
-            return predict_emitted_kernel(explore(considered, "emit-ptx"))
-        except CompileError:
-            return None
-
     def explain_outcome(outcome: Outcome) -> str:
         """Return why these threads load, in words."""
         return _WHY_BY_TMA if outcome.chosen == by_tma.answer else "less time by the model than one thread by TMA"
 
-    return Question("loads", (by_tma, by_threads), price=predict_cycles, explain=explain_outcome, least_gain=LEAST_GAIN)
+    price = partial(predict_by_machine_code, explore)
+    return Question("loads", (by_tma, by_threads), price=price, explain=explain_outcome, least_gain=LEAST_GAIN)
 
 
 def _is_worth_asking(state: KernelState) -> bool:
